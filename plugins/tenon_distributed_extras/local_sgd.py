@@ -23,7 +23,7 @@ from tenon.optim import step_hooks
 
 GradBucket = parts.GradBucket
 Future = parts.Future
-#: Parameters, or an optimizer's parameter groups.
+#: Parameters, or an optimizer's parameter groups, whose options have different types.
 Parameters = Iterable[Tensor] | Iterable[Mapping[str, Any]]
 
 
@@ -200,10 +200,11 @@ class PostLocalSGDOptimizer(Optimizer):
     def __repr__(self) -> str:
         return repr(self.optim)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, object]:
         """Return the state dict of ``optim`` with the averager's ``step``."""
         return {**self.optim.state_dict(), "step": self.averager.step}
 
+    # As ``state_dict`` returns it.
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Load the optimizer's state, and the averager's step, 0 if there is none."""
         self.optim.load_state_dict({key: value for key, value in state_dict.items() if key != "step"})
@@ -227,7 +228,7 @@ class PostLocalSGDOptimizer(Optimizer):
         """Reset the gradients as ``optim`` does."""
         self.optim.zero_grad(set_to_none=set_to_none)
 
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
+    def add_param_group(self, param_group: dict[str, object]) -> None:
         """Add a parameter group to ``optim``."""
         self.optim.add_param_group(param_group)
 

@@ -7,7 +7,7 @@ import copy
 import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 
@@ -20,18 +20,18 @@ from tenon.errors import ArgumentError, TenonWarning
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.engine.types import Nested
+    from tenon.engine.types import Forwarded, Nested
 
 __all__ = ["autocast", "autocast_decorator", "custom_bwd", "custom_fwd", "is_autocast_available"]
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 
 def autocast_decorator(autocast_instance: autocast, func: Function) -> Function:
     """Return ``func`` with the region around each call."""
 
     @functools.wraps(func)
-    def inside(*args: Any, **kwargs: Any) -> Any:
+    def inside(*args: Forwarded, **kwargs: Forwarded) -> Forwarded:
         region = copy.copy(autocast_instance)  # calls may come from several threads at once
         region._before = []
         with region:
@@ -131,8 +131,8 @@ def _cast(value: Nested, device_type: str, to: dtype) -> Nested:
 
 
 def custom_fwd(
-    fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: dtype | None = None
-) -> Callable[..., Any]:
+    fwd: Callable[..., Forwarded] | None = None, *, device_type: str, cast_inputs: dtype | None = None
+) -> Callable[..., Forwarded]:
     """Decorator of a custom Function's ``forward``: stores autocast's state for ``custom_bwd``.
 
     With ``cast_inputs``, inside a region, tensors are cast to it and ``forward`` runs without autocast.
@@ -142,7 +142,7 @@ def custom_fwd(
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
     @functools.wraps(fwd)
-    def forward(*args: Any, **kwargs: Any) -> Any:
+    def forward(*args: Forwarded, **kwargs: Forwarded) -> Forwarded:
         context, active = args[0], state.is_autocast_enabled(device_type)
         context._dtype = state.get_autocast_dtype(device_type)
         context._fwd_used_autocast = active and cast_inputs is None
@@ -156,14 +156,14 @@ def custom_fwd(
     return forward
 
 
-def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
+def custom_bwd(bwd: Callable[..., Forwarded] | None = None, *, device_type: str) -> Callable[..., Forwarded]:
     """Decorator of a custom Function's ``backward``: runs it with the autocast state of its ``forward``."""
     state._known(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 
     @functools.wraps(bwd)
-    def backward(*args: Any, **kwargs: Any) -> Any:
+    def backward(*args: Forwarded, **kwargs: Forwarded) -> Forwarded:
         context = args[0]
         if not hasattr(context, "_fwd_used_autocast"):
             raise ArgumentError(

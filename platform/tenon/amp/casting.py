@@ -8,7 +8,7 @@ the parameter is written or gets other memory, so that no stale weight is ever u
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from tenon.dtypes import bfloat16, float16
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, table
+from tenon.engine.types import Nested
 from tenon.engine.value import Value
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Casting:
         #: Tensor, array, version and cast, by id of the tensor, dtype, and whether gradients are recorded.
         self.cache: dict[tuple[int, np.dtype[np.generic], bool], tuple[Value, Array, int, Value]] = {}
 
-    def run(self, op: Op, args: tuple[object, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: tuple[object, ...], attrs: Attrs) -> Nested:
         """Call ``op`` with arguments cast by its policy."""
         below = SLOT.below(self)
         if MODE.casts is not None:
@@ -65,10 +66,10 @@ class Casting:
     def call(
         self,
         policies: dict[str, str],
-        function: Callable[..., Any],
+        function: Callable[..., Nested],
         args: tuple[object, ...],
         kwargs: dict[str, object],
-    ) -> Any:
+    ) -> Nested:
         """Call ``function`` with cast arguments; the ops inside cast nothing."""
         device = self.device((*args, *kwargs.values()))
         policy = "given" if device is None else policies[device]

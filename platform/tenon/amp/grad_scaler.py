@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 from tenon import cuda, dtypes
 from tenon.engine.op import table as f
+from tenon.engine.types import Forwarded
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ScalerError, TenonWarning
 from tenon.tensors.autograd.grad_mode import no_grad
@@ -42,10 +43,10 @@ class _Optimizer(Protocol):
     """What the scaler uses of ``tenon.optim.Optimizer``, which is defined in a higher layer."""
 
     @property
-    def param_groups(self) -> list[dict[str, Any]]:
+    def param_groups(self) -> list[dict[str, Any]]:  # options have different types
         """The groups, each with its list ``params``."""
 
-    def step(self, *args: Any, **kwargs: Any) -> Any:
+    def step(self, *args: Forwarded, **kwargs: Forwarded) -> Forwarded:
         """Update the parameters."""
 
 
@@ -148,7 +149,7 @@ class GradScaler:
         state["found_inf_per_device"] = self._unscale_grads_(optimizer, inverse, allow_fp16=False)
         state["stage"] = OptState.UNSCALED
 
-    def step(self, optimizer: _Optimizer, *args: Any, **kwargs: Any) -> Any:
+    def step(self, optimizer: _Optimizer, *args: Forwarded, **kwargs: Forwarded) -> Forwarded:
         """Call ``optimizer.step(*args, **kwargs)`` with unscaled gradients; skip it if one is infinite or
         NaN."""
         if not self._enabled:
@@ -359,7 +360,7 @@ class GradScaler:
             "_growth_tracker": self._get_growth_tracker(),
         }
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # numbers of different types
         """Load a dict from ``state_dict()``; on an error nothing changes."""
         if not self._enabled:
             return

@@ -12,13 +12,12 @@ and ``test_torch_lists.py`` compare all of them with PyTorch.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.engine.op import Op
+from tenon.engine.types import Arguments
 from tenon.errors import UnsupportedError
 
 
-def policy_of(op: Op, device: str, args: tuple[Any, ...]) -> str:
+def policy_of(op: Op, device: str, args: Arguments) -> str:
     """Return how to cast the arguments of ``op`` on ``device``: "lower", "float32", "widest" or "" (not at
     all).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tenon import dtypes
 from tenon.amp.casting import Casting
@@ -19,7 +19,7 @@ from tenon.engine.interceptor import SLOT
 from tenon.errors import ArgumentError
 from tenon.tensors.precision import PRECISION
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
 
 _DEFAULTS = {"cpu": dtypes.bfloat16, "cuda": dtypes.float16}
 

@@ -32,7 +32,7 @@ _UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) e
 class _Pickler(pickle.Pickler):
     """Pickle tensors as out-of-band buffers (pickle protocol 5)."""
 
-    def reducer_override(self, value: object) -> Any:
+    def reducer_override(self, value: object) -> Any:  # what ``__reduce__`` may return, or NotImplemented
         """Reduce tensors to buffer, dtype and shape; leave other objects to the default."""
         if not isinstance(value, Tensor):
             return NotImplemented
@@ -80,7 +80,7 @@ def send(connection: Connection, message: object, share: bool = True) -> None:
         os.close(handle)
 
 
-def receive(connection: Connection) -> Any:
+def receive(connection: Connection) -> Any:  # what the worker sent
     """Receive the next message of a worker; its arrays own their memory and are writable."""
     stream, ranges, size, inline = pickle.loads(connection.recv_bytes())
     if not size:

@@ -13,6 +13,7 @@ from tenon.data.combined import samples_of, whole_batch
 from tenon.data.dataset import Dataset, Source
 from tenon.dtypes import float64
 from tenon.engine.op import table as f
+from tenon.engine.types import Nested
 from tenon.errors import CollateError
 from tenon.tensors.creation import create
 from tenon.tensors.tensor import Tensor
@@ -32,7 +33,7 @@ def fetch(
     return (collate or default_collate)(samples_of(dataset, indices)) if batch is None else batch
 
 
-def default_collate(batch: Sequence[Any]) -> Batch:
+def default_collate(batch: Sequence[Any]) -> Batch:  # of samples, all of one type
     """Stack samples along a new first axis: tensors, arrays, numbers, and containers of them.
 
     Dicts and named tuples keep their type, tuples become lists, strings stay a list. As
@@ -66,7 +67,7 @@ def default_collate(batch: Sequence[Any]) -> Batch:
     raise CollateError(_UNKNOWN.format(type(first)))
 
 
-def default_convert(data: Any) -> Any:
+def default_convert(data: object) -> Nested:
     """Convert the arrays of one sample to tensors, also in containers; leave everything else unchanged."""
     if isinstance(data, Tensor):
         return data
@@ -102,7 +103,7 @@ def _stacked(samples: list[Tensor]) -> Tensor:
     return f.stack(*samples, axis=0)
 
 
-def like(first: object, content: Mapping[Any, object] | Sequence[object]) -> Any:
+def like(first: object, content: Mapping[object, object] | Sequence[object]) -> Nested:
     """Return ``content`` in a container of the type of ``first``; unchanged if the type does not allow it."""
     try:
         if isinstance(first, MutableMapping):

@@ -51,7 +51,7 @@ class ChainDataset(IterableDataset[T_co]):
     """Concatenation of several iterable data sets."""
 
     def __init__(self, datasets: Iterable[Dataset[T_co]]) -> None:
-        self.datasets: Iterable[Any] = datasets
+        self.datasets: Iterable[Any] = datasets  # some streams have a length
 
     def __iter__(self) -> Iterator[T_co]:
         for dataset in self.datasets:
@@ -89,7 +89,7 @@ class StackDataset(Dataset[T_co]):
             return {name: dataset[index] for name, dataset in self.datasets.items()}
         return tuple(dataset[index] for dataset in self.datasets)
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+    def __getitems__(self, indices: Sequence[int]) -> list[object]:
         """The samples at ``indices``."""
         datasets = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
         columns = [samples_of(dataset, indices) for dataset in datasets]

@@ -33,7 +33,7 @@ class Source(Protocol[T_co]):
     def __len__(self) -> int:
         """The number of samples."""
 
-    def __getitem__(self, index: Any, /) -> T_co:
+    def __getitem__(self, index: Any, /) -> T_co:  # each data set chooses the type of its indices
         """The sample at ``index``."""
 
 
@@ -100,8 +100,8 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 class Splits:
     """The training and test data sets of a run."""
 
-    train: Source[Any]
-    test: Source[Any]
+    train: Source[Any]  # whatever samples the model and the loss take
+    test: Source[Any]  # likewise
 
 
 def as_splits(data: object, where: str) -> Splits:
@@ -122,7 +122,7 @@ def as_splits(data: object, where: str) -> Splits:
     )
 
 
-def _as_dataset(part: Any) -> Source[Any]:
+def _as_dataset(part: Any) -> Source[object]:  # what a user's function returned
     """``part``, or a ``TensorDataset`` of a tuple of tensors or arrays."""
     tensors = isinstance(part, tuple) and part and all(isinstance(p, Tensor | np.ndarray) for p in part)
     return TensorDataset(*part) if tensors else part

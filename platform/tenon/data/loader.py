@@ -54,8 +54,8 @@ class DataLoader(Generic[T_co]):
         dataset: Dataset[T_co] | Source[T_co],
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Sequence[Any]] | None = None,
+        sampler: Iterable[Any] | None = None,  # of indices as the data set takes them
+        batch_sampler: Iterable[Sequence[Any]] | None = None,  # likewise
         num_workers: int = 0,
         collate_fn: Collate | None = None,
         pin_memory: bool = False,
@@ -95,7 +95,7 @@ class DataLoader(Generic[T_co]):
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         if sampler is None and not self.stream and batch_sampler is None:
-            source: Any = dataset
+            source: Any = dataset  # with a length, as it is no stream
             sampler = RandomSampler(source, generator=generator) if shuffle else SequentialSampler(source)
         if batch_sampler is None and batch_size is not None:
             check_batches(batch_size, drop_last)
@@ -104,7 +104,7 @@ class DataLoader(Generic[T_co]):
         self.batch_size = batch_size
         self.drop_last = drop_last
         self.sampler: Any = sampler  # an iterable, whose length ``len(loader)`` needs
-        self.batch_sampler: Any = batch_sampler
+        self.batch_sampler: Any = batch_sampler  # likewise
         self.collate_fn = collate_fn or (default_collate if self._auto_collation else default_convert)
         self._pool: ProcessPool | ThreadPool | None = None
         self._epoch = 0
@@ -253,8 +253,8 @@ def _check_order(
     stream: bool,
     batch_size: int | None,
     shuffle: bool | None,
-    sampler: Iterable[Any] | None,
-    batch_sampler: Iterable[Sequence[Any]] | None,
+    sampler: Iterable[object] | None,
+    batch_sampler: Iterable[Sequence[object]] | None,
     drop_last: bool,
 ) -> None:
     """Raise ValueError for options of the order that exclude each other, as PyTorch does."""

@@ -125,7 +125,12 @@ def numpy_seed(base: int, worker: int) -> list[int]:
     return [int(word) for word in np.random.SeedSequence(words).generate_state(4)]
 
 
-def batch_of(dataset: Source[object], indices: Any, collate: Collate | None, batched: bool) -> Batch:
+def batch_of(
+    dataset: Source[object],
+    indices: Any,  # a sequence of indices if ``batched``, else one index
+    collate: Collate | None,
+    batched: bool,
+) -> Batch:
     """Return the collated batch at ``indices``; if not ``batched``, the single sample at that index."""
     if batched:
         return fetch(dataset, indices, collate)

@@ -165,7 +165,7 @@ class ShardedSampler(DistributedSampler):
 
 def reduce_sum_count(
     total: ArrayLike, count: ArrayLike, name: str | None = None, communicator: Communicator | None = None
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # floats or arrays, as the arguments are
     """Sums of ``total`` and ``count`` over all ranks, in float64: their ratio is the mean over all samples.
 
     The mean of per-rank means is wrong if ranks hold different numbers of samples. Both arguments are

@@ -9,7 +9,7 @@ averaged, as ``DistributedDataParallel`` does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,9 +23,11 @@ from tenon.distributed.join import Join, Joinable, JoinHook
 from tenon.distributed.replicas import buckets
 from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.last_step import options
+from tenon.engine.types import Forwarded
 from tenon.errors import OptimizerStateError, UnsupportedError
 from tenon.optim import groups, state
 from tenon.optim.optimizer import Optimizer, ParamsT
+from tenon.optim.types import Closure, StateDict
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
 
@@ -54,7 +56,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         process_group: Communicator | None = None,
         parameters_as_bucket_view: bool = False,
         overlap_with_ddp: bool = False,
-        **defaults: Any,
+        **defaults: Any,  # each option has a type of its own
     ) -> None:
         if overlap_with_ddp:
             raise UnsupportedError(
@@ -92,7 +94,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
             self.optim.add_param_group(self._share(group))
             _copy_options(self.optim.param_groups[-1:], self.param_groups[-1:])
 
-    def step(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+    def step(self, closure: Closure | None = None, **options: Forwarded) -> Forwarded:
         """Update this rank's shard of the parameters, then broadcast all shards."""
         Join.notify_join_context(self)
         return self._advance(closure, **options)
@@ -111,7 +113,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
                     entries[number] = entry
         self._consolidated = dict(sorted(entries.items())) if self.rank == to else None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> StateDict:
         """The state of all ranks, on the rank where it has been consolidated since the last step."""
         if self._consolidated is None:
             raise OptimizerStateError(
@@ -127,7 +129,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         finally:
             self.state = shard
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: StateDict) -> None:
         """Load a state dict of this class or of the plain optimizer; each rank keeps its share."""
         assert self.optim is not None
         saved = state_dict
@@ -166,7 +168,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
         """The ranks over which the state is sharded."""
         return self.process_group
 
-    def _advance(self, closure: Callable[[], Any] | None = None, **options: Any) -> Any:
+    def _advance(self, closure: Closure | None = None, **options: Forwarded) -> Forwarded:
         """``step`` without notifying a ``Join`` context."""
         assert self.optim is not None
         _copy_options(self.param_groups, self.optim.param_groups)
@@ -230,7 +232,10 @@ def _describe(entries: Mapping[int, Mapping[str, object]]) -> dict[int, dict[str
 
 
 def _receive(
-    communicator: Communicator, root: int, own: Entry, description: Mapping[str, Sequence[Any]]
+    communicator: Communicator,
+    root: int,
+    own: Entry,
+    description: Mapping[str, Sequence[Any]],  # as sent by the root
 ) -> Entry:
     """Broadcast the state of one parameter, ``own`` on rank ``root``; return it with tensors on the host."""
     entry: Entry = {}

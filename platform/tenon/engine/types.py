@@ -33,3 +33,6 @@ Arguments: TypeAlias = tuple[Any, ...]
 Gradient: TypeAlias = Any
 #: A kernel, a forward or a rule: its parameters are the inputs and attrs of its op, which differ by op.
 OpFunction: TypeAlias = Callable[..., Any]
+#: An argument that is passed on to a callable with a signature of its own, or a result that is passed back.
+#: A type checker refuses ``object`` there, and a ParamSpec where the callable is not an argument too.
+Forwarded: TypeAlias = Any

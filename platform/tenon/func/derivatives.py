@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tenon.autograd.tangent_taping import pushing, taping_tangents
 from tenon.engine.op import table
@@ -214,7 +214,7 @@ def _tensors(tree: Nested, name: str) -> tuple[list[Tensor], TreeSpec]:
     return leaves, spec
 
 
-def vjp(func: Callable[..., Nested], *primals: Nested, has_aux: bool = False) -> tuple[Any, ...]:
+def vjp(func: Callable[..., Nested], *primals: Nested, has_aux: bool = False) -> tuple[Nested, ...]:
     """Return ``(func(*primals), pull)``, where ``pull(cotangents)`` returns ``cotangents @ J`` for each
     primal.
 
@@ -250,7 +250,7 @@ def jvp(
     *,
     strict: bool = False,
     has_aux: bool = False,
-) -> tuple[Any, ...]:
+) -> tuple[Nested, ...]:
     """Return ``(func(*primals), J @ tangents)``; with ``has_aux`` also the second output of ``func``.
 
     It is computed by differentiating a backward pass with respect to its output gradients.

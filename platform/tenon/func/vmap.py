@@ -71,7 +71,7 @@ def vmap(
     return mapped
 
 
-def _axes(name: str, in_dims: Axes, leaves: list[Any], spec: TreeSpec) -> list[int | None]:
+def _axes(name: str, in_dims: Axes, leaves: list[object], spec: TreeSpec) -> list[int | None]:
     """Return the batch axis of every leaf of the arguments."""
     call = f"vmap({name}, in_dims={in_dims}, ...)(<inputs>)"
     if not isinstance(in_dims, (int, tuple, list)):
@@ -114,7 +114,7 @@ def _broadcast(axes: Axes, spec: TreeSpec, result: list[int | None]) -> bool:
     return all(_broadcast(a, child, result) for a, child in zip(children, spec.children_specs, strict=True))
 
 
-def _size(leaves: list[Any], axes: list[int | None]) -> int:
+def _size(leaves: list[Any], axes: list[int | None]) -> int:  # tensors, where there is an axis
     """Return the batch size; ArgumentError unless all batch axes have it."""
     sizes = [v.shape[a] for v, a in zip(leaves, axes, strict=True) if a is not None]
     if not sizes:
@@ -138,7 +138,7 @@ def _stacked(name: str, results: list[Nested], out_dims: Axes) -> Nested:
     axes: list[int | None] = []
     if not _broadcast(tuple(out_dims) if isinstance(out_dims, list) else out_dims, spec, axes):
         raise ArgumentError(f"vmap({name}): out_dims={out_dims} is not compatible with the outputs: {spec}")
-    stacked: list[Any] = []
+    stacked: list[object] = []
     for axis, *values in zip(axes, *(leaves for leaves, _ in flat), strict=True):
         if axis is None:
             stacked.append(values[0])

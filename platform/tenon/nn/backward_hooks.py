@@ -19,6 +19,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.tape import CustomNode, StandIn
+from tenon.engine.types import Gradient, Nested
 from tenon.errors import GradError
 from tenon.tensors.tensor import Tensor
 
@@ -55,7 +56,7 @@ class _Boundary(CustomNode):
         self.output_avals = tuple(Aval(tensor.raw.shape, tensor.raw.dtype) for tensor in tensors)
         self.__dict__["change"] = change
 
-    def apply_tensors(self, grads: Grads, create_graph: bool) -> list[Any]:
+    def apply_tensors(self, grads: Grads, create_graph: bool) -> list[Gradient]:
         """Return the gradients of the inputs: those of the outputs after ``change``."""
         return self.__dict__["change"](list(grads))
 
@@ -78,7 +79,7 @@ class BackwardHook:
     """One call of one module with full backward hooks or pre-hooks."""
 
     def __init__(
-        self, module: Module, hooks: list[Callable[..., Any]], pre_hooks: list[Callable[..., Any]]
+        self, module: Module, hooks: list[Callable[..., object]], pre_hooks: list[Callable[..., object]]
     ) -> None:
         self.module = module
         self.hooks = hooks
@@ -89,7 +90,7 @@ class BackwardHook:
         self.output_count = 0
         self.grad_outputs: tuple[Tensor | None, ...] | None = None
 
-    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def wrap_inputs(self, args: tuple[Nested, ...]) -> tuple[Nested, ...]:
         """Return ``args`` with every tensor that requires a gradient behind a boundary node."""
         self.inputs = [(a.raw.shape, a.raw.dtype) if isinstance(a, Tensor) else None for a in args]
         self.input_index = [i for i, a in enumerate(args) if _needs_grad(a)]
@@ -98,7 +99,7 @@ class BackwardHook:
         crossed = _cross([args[i] for i in self.input_index], self._at_inputs)
         return _replaced(args, self.input_index, crossed)
 
-    def wrap_outputs(self, result: object) -> Any:
+    def wrap_outputs(self, result: object) -> Nested:
         """Return ``result``, a tensor or tuple, with tensors that require a gradient behind a boundary."""
         if not isinstance(result, (Tensor, tuple)):
             warnings.warn(
@@ -208,7 +209,7 @@ def _needs_grad(value: object) -> bool:
     return MODE.enabled and isinstance(value, Tensor) and bool(value.requires_grad)
 
 
-def _replaced(values: tuple[Any, ...], index: list[int], new: Sequence[object]) -> tuple[Any, ...]:
+def _replaced(values: tuple[Nested, ...], index: list[int], new: Sequence[object]) -> tuple[Nested, ...]:
     """Return ``values``, a tuple or named tuple, with ``new`` at ``index``."""
     items = list(values)
     for position, value in zip(index, new, strict=True):

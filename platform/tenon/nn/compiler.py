@@ -18,6 +18,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tenon.engine.types import Forwarded, Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError
 from tenon.graph.compile import EVERY, Compiled
@@ -27,7 +28,7 @@ from tenon.nn.optimized_module import OptimizedModule
 
 
 def compile(
-    model: Callable[..., Any] | None = None,
+    model: Callable[..., Nested] | None = None,
     *,
     fullgraph: bool = False,
     dynamic: bool | None = None,
@@ -36,7 +37,7 @@ def compile(
     options: dict[str, object] | None = None,
     disable: bool = False,
     explain: bool = False,
-) -> Any:
+) -> Any:  # a compiled function, an OptimizedModule, or a decorator
     """Compile ``model``: a function, a method or a module; also usable as a decorator (torch.compile).
 
     Calls run eagerly once, are recorded twice, and are replayed from then on if both recordings agree. What a
@@ -71,8 +72,8 @@ def is_compiling() -> bool:
 
 
 def disable(
-    fn: Callable[..., Any] | None = None, recursive: bool = True, *, reason: str | None = None
-) -> Any:
+    fn: Callable[..., Nested] | None = None, recursive: bool = True, *, reason: str | None = None
+) -> Any:  # the function or module, or a decorator
     """Exclude ``fn`` from compilation: functions that call it stay eager. Also a decorator.
 
     PyTorch compiles the parts before and after the call (a graph break); here the whole calling function
@@ -93,7 +94,7 @@ def disable(
         return fn
 
     @functools.wraps(fn)
-    def eager(*args: Any, **kwargs: Any) -> Any:
+    def eager(*args: Forwarded, **kwargs: Forwarded) -> Nested:
         if WATCHERS.recorder is not None:
             name = getattr(fn, "__qualname__", type(fn).__name__)
             WATCHERS.recorder.refuse(

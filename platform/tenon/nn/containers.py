@@ -11,8 +11,9 @@ import warnings
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from itertools import chain, islice
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self, SupportsIndex, overload
 
+from tenon.engine.types import Nested
 from tenon.errors import ModuleTypeError, ModuleValueError
 from tenon.nn.module import Module, indent
 
@@ -28,7 +29,7 @@ def position(index: SupportsIndex, size: int) -> int:
 class Container(Module):
     """Deprecated: a module with children from keyword arguments; use ``Module``."""
 
-    def __init__(self, **kwargs: Any) -> None:
+    def __init__(self, **kwargs: Module) -> None:
         warnings.warn(
             "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. "
             "Subclass that instead.",
@@ -63,7 +64,7 @@ class _Numbered(Module):
         self.add_module(str(len(self)), module)
         return self
 
-    def pop(self, key: int | slice) -> Any:
+    def pop(self, key: int | slice) -> Module:
         """Remove and return the element or elements at ``key``."""
         removed = self[key]  # type: ignore[index]
         del self[key]
@@ -84,7 +85,7 @@ class Sequential(_Numbered):
     Takes modules, or one OrderedDict that names them.
     """
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: Any) -> None:  # modules, or one OrderedDict; add_module checks
         super().__init__()
         if len(args) == 1 and isinstance(args[0], OrderedDict):
             for name, module in args[0].items():
@@ -93,7 +94,7 @@ class Sequential(_Numbered):
             for index, module in enumerate(args):
                 self.add_module(str(index), module)
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: Nested) -> Nested:
         """Return the output of the last module."""
         for module in self._modules.values():
             input = module(input)
@@ -103,7 +104,11 @@ class Sequential(_Numbered):
         """Return the name of the child at position ``index``."""
         return next(islice(self._modules, position(index, len(self)), None))
 
-    def __getitem__(self, idx: int | slice) -> Any:
+    @overload
+    def __getitem__(self, idx: slice) -> Self: ...
+    @overload
+    def __getitem__(self, idx: int) -> Module: ...
+    def __getitem__(self, idx: int | slice) -> Module:
         if isinstance(idx, slice):
             return type(self)(OrderedDict(list(self._modules.items())[idx]))
         return self._modules[self._name_at(idx)]
@@ -181,7 +186,11 @@ class ModuleList(_Numbered):
         if modules is not None:
             self.extend(modules)
 
-    def __getitem__(self, idx: int | slice) -> Any:
+    @overload
+    def __getitem__(self, idx: slice) -> Self: ...
+    @overload
+    def __getitem__(self, idx: int) -> Module: ...
+    def __getitem__(self, idx: int | slice) -> Module:
         if isinstance(idx, slice):
             return type(self)(list(self._modules.values())[idx])
         return self._modules[str(position(idx, len(self)))]
@@ -243,7 +252,7 @@ class ModuleDict(Module):
         if modules is not None:
             self.update(modules)
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Module:
         return self._modules[key]
 
     def __setitem__(self, key: str, module: Module) -> None:
@@ -289,7 +298,7 @@ class ModuleDict(Module):
             self[key] = module
 
 
-def pairs(kind: str, values: object) -> Iterable[tuple[Any, Any]]:
+def pairs(kind: str, values: object) -> Iterable[tuple[Any, Any]]:  # the container checks both
     """Return the ``(key, value)`` pairs of a mapping, or of an iterable of pairs after validation."""
     if isinstance(values, (Mapping, Module)) and hasattr(values, "items"):
         return list(values.items())

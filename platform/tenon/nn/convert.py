@@ -54,7 +54,7 @@ class Conversion(Traversal):
                 self._buffers[name] = fn(buffer)
         return self
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
+    def to(self, *args: Any, **kwargs: Any) -> Self:  # the overloads of Tensor.to
         """Move and cast: ``to(device, dtype)``, ``to(dtype)``, ``to(tensor)``; integers keep their dtype.
 
         >>> from tenon import nn, float64

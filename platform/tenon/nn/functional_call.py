@@ -7,22 +7,23 @@ from contextlib import contextmanager
 from typing import Any
 
 from tenon.engine.op import table
+from tenon.engine.types import Forwarded, Nested
 from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
 
-_MISSING: Any = object()
+_MISSING: Any = object()  # stands for a tensor in ``_swap``
 
 
 def functional_call(
     module: Module,
     parameter_and_buffer_dicts: dict[str, Tensor] | Sequence[dict[str, Tensor]],
     args: Tensor | Sequence[Tensor] | None = None,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: dict[str, Forwarded] | None = None,
     *,
     tie_weights: bool = True,
     strict: bool = False,
-) -> Any:
+) -> Nested:
     """Call ``module(*args, **kwargs)`` with the named parameters and buffers replaced for this call.
 
     ``args`` that is not a tuple is a single argument. ``tie_weights``: a value for one name of a shared
@@ -103,6 +104,7 @@ def _target(module: Module, name: str) -> tuple[Module, str]:
 
 def _swap(owner: Module, name: str, value: Tensor) -> Tensor:
     """Set the member ``name`` to ``value``, or delete it; return the previous value (or ``_MISSING``)."""
+    # Their values have different types.
     registries: tuple[dict[str, Any], ...] = (owner._parameters, owner._buffers)
     for registry in registries:
         if name in registry:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from tenon.errors import ModuleError
 from tenon.tensors.autograd.handles import RemovableHandle
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module
 
 
-class HookDict(OrderedDict[int, Any]):
+#: An entry of a HookDict: a hook, whose signature depends on its kind, or True in a dict of flags.
+Entry: TypeAlias = Any
+
+
+class HookDict(OrderedDict[int, Entry]):
     """An ordered dict of hooks by id, in the order in which they run; in dicts of flags the values are
     True."""
 
@@ -40,13 +44,13 @@ class HookDict(OrderedDict[int, Any]):
         super().__delitem__(key)
         self._changed()
 
-    def pop(self, key: int, *default: Any) -> Any:
+    def pop(self, key: int, *default: object) -> Entry:
         """Remove the hook ``key`` and return it."""
         hook = super().pop(key, *default)
         self._changed()
         return hook
 
-    def popitem(self, last: bool = True) -> tuple[int, Any]:
+    def popitem(self, last: bool = True) -> tuple[int, Entry]:
         """Remove the last hook, or the first."""
         item = super().popitem(last)
         self._changed()
@@ -213,7 +217,8 @@ def register_module_parameter_registration_hook(hook: Callable[..., object]) -> 
     return _register(_global_parameter_registration_hooks, hook)
 
 
-def run_registration_hooks(hooks: HookDict, module: object, name: str, value: Any) -> Any:
+# A hook may return anything in place of the value.
+def run_registration_hooks(hooks: HookDict, module: object, name: str, value: object) -> Any:
     """Run all registration hooks on a value; return the value to register, which they may replace."""
     for hook in list(hooks.values()):
         output = hook(module, name, value)

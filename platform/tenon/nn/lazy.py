@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tenon.engine.types import Forwarded
 from tenon.errors import MissingForwardError, ModuleError
 from tenon.nn.parameter import is_lazy
 from tenon.tensors.autograd.grad_mode import no_grad
@@ -23,15 +24,15 @@ class LazyModuleMixin:
 
     cls_to_become: type[Module] | None = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         super().__init__(*args, **kwargs)
-        module: Any = self
+        module: Any = self  # a Module with this mixin
         module._load_hook = module._register_load_state_dict_pre_hook(self._lazy_load_hook)
         module._initialize_hook = module.register_forward_pre_hook(self._infer_parameters, with_kwargs=True)
 
     def _members(self) -> Iterator[tuple[str, Tensor | None]]:
         """Yield names and values of the module's own parameters and buffers."""
-        module: Any = self
+        module: Any = self  # a Module with this mixin
         yield from list(module._parameters.items())
         yield from list(module._buffers.items())
 
@@ -52,7 +53,7 @@ class LazyModuleMixin:
                 with no_grad():
                     member.materialize(value.shape)
 
-    def initialize_parameters(self, *args: Any, **kwargs: Any) -> None:
+    def initialize_parameters(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         """Materialize and initialise every parameter for these arguments of ``forward``."""
         raise MissingForwardError(f"initialize_parameters is not implemented for {type(self).__name__}")
 
@@ -61,7 +62,10 @@ class LazyModuleMixin:
         return any(is_lazy(member) for _, member in self._members())
 
     def _infer_parameters(
-        self, module: Any, args: tuple[object, ...], kwargs: dict[str, object] | None = None
+        self,
+        module: Any,  # a Module with this mixin
+        args: tuple[object, ...],
+        kwargs: dict[str, object] | None = None,
     ) -> None:
         """Forward pre-hook of the first call: initialise the parameters, then change the class."""
         module.initialize_parameters(*args, **(kwargs or {}))

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tenon.engine.types import Nested
 from tenon.errors import OldHookWarning
 from tenon.nn.backward_hooks import BackwardHook
 from tenon.tensors.pytree import tree_flatten, tree_unflatten
@@ -31,11 +32,11 @@ _ADVICE = (
 class LegacyBackwardHook(BackwardHook):
     """One call of one module with hooks of ``register_backward_hook``; inputs and outputs may be nested."""
 
-    def __init__(self, module: Module, hooks: list[Callable[..., Any]]) -> None:
+    def __init__(self, module: Module, hooks: list[Callable[..., object]]) -> None:
         super().__init__(module, hooks, [])
-        self.args: tuple[Any, ...] = ()
+        self.args: tuple[Nested, ...] = ()
 
-    def wrap_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    def wrap_inputs(self, args: tuple[Nested, ...]) -> tuple[Nested, ...]:
         """Return ``args`` with every tensor in them that requires a gradient behind a boundary."""
         leaves, spec = tree_flatten(args)
         self.args = tree_unflatten(super().wrap_inputs(tuple(leaves)), spec)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tenon.engine.op import table
+from tenon.engine.types import Forwarded
 from tenon.errors import ModuleTypeError, ModuleValueError, OptionError, PruningError, ShapeError
 from tenon.nn.registration import typename
 from tenon.nn.weights import (
@@ -97,7 +98,12 @@ class BasePruningMethod(ABC):
 
     @classmethod
     def apply(
-        cls, module: Module, name: str, *args: Any, importance_scores: Tensor | None = None, **kwargs: Any
+        cls,
+        module: Module,
+        name: str,
+        *args: Forwarded,
+        importance_scores: Tensor | None = None,
+        **kwargs: Forwarded,
     ) -> BasePruningMethod:
         """Prune ``module.<name>`` by ``cls(*args, **kwargs)``; return the method now registered for it.
 
@@ -182,6 +188,7 @@ class Criterion(BasePruningMethod):
         self.amount = amount
 
     @abstractmethod
+    # Any, as a subclass knows by its ``needs_gradient`` which of the two it gets.
     def score(self, weight: Tensor, gradient: Any) -> Tensor:
         """Return the non-negative importance of each element.
 

@@ -9,10 +9,11 @@ Calls are a hot path: three checks, then ``forward``. All other cases go to ``ho
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 from weakref import ref
 
 from tenon.engine.scopes import here
+from tenon.engine.types import Forwarded, Nested
 from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
 from tenon.nn import call_listeners, hooks
 from tenon.nn.error_context import add_module_path
@@ -23,7 +24,7 @@ from tenon.nn.state import State
 from tenon.tensors.autograd.handles import RemovableHandle
 
 
-def _forward_unimplemented(self: Module, *input: Any) -> Any:
+def _forward_unimplemented(self: Module, *input: Nested) -> Nested:
     """Compute the output from the inputs; every module overrides it.
 
     Call the module, not ``forward``: the call also runs the hooks.
@@ -60,7 +61,7 @@ class Module(State):
     #: None until a hook dictionary exists; the flag that ``__call__`` checks.
     _hooks: bool | None = None
     _is_full_backward_hook: bool | None = None
-    _compiled_call_impl: Callable[..., Any] | None = None
+    _compiled_call_impl: Callable[..., Nested] | None = None
 
     _forward_hooks = HookAttribute()
     _forward_hooks_with_kwargs = HookAttribute()
@@ -90,9 +91,9 @@ class Module(State):
         if self.call_super_init:
             super().__init__(*args, **kwargs)
 
-    forward: Callable[..., Any] = _forward_unimplemented
+    forward: Callable[..., Nested] = _forward_unimplemented
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Call ``forward(*args, **kwargs)`` and the registered hooks."""
         outer = here.place
         here.place = (ref(self) if outer is None else outer[0], id(self), type(self))
@@ -106,7 +107,7 @@ class Module(State):
         finally:
             here.place = outer
 
-    def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+    def _call_impl(self, *args: Nested, **kwargs: Nested) -> Nested:
         return call_eagerly(self, args, kwargs)
 
     _wrapped_call_impl = _call_impl
@@ -193,7 +194,7 @@ class Module(State):
             table.move_to_end(handle.id, last=False)
         return handle
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
+    def compile(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         """Compile the calls of this module in place, with the options of ``tenon.compile``."""
         from tenon.nn.compiler import compile  # imported here: loaded only if used
 

@@ -46,7 +46,7 @@ class OptimizedModule(Module):
         """A log of all recordings, and of reasons not to compile, as text."""
         return list(self._compiled.reasons)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # of the original module
         try:
             return super().__getattr__(name)
         except AttributeError:

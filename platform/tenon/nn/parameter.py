@@ -7,8 +7,8 @@ layers ``materialize`` them in their first call.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypedDict, TypeGuard, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self, TypeAlias, TypedDict, TypeGuard, TypeVar
 
 from tenon.compat.overriding import PLAIN, disabled
 from tenon.engine.value import Value
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tenon.device import Device, DeviceLike
     from tenon.dtypes import dtype as DType
 
+#: What ``copy.deepcopy`` has copied already, by the id of the original; each copy has its own type.
+Memo: TypeAlias = dict[int, Any]
 _T = TypeVar("_T", bound=Tensor)
 #: The descriptor of the slot ``raw``, which ``UninitializedTensorMixin`` hides by a property.
 _RAW = Value.__dict__["raw"]
@@ -60,7 +62,7 @@ class Parameter(Tensor):
         """Create a leaf that shares the memory of ``data``; an empty one without."""
         return _leaf(cls, data, requires_grad)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: Memo) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.data.clone(), self.requires_grad)
         return memo[id(self)]
@@ -68,7 +70,7 @@ class Parameter(Tensor):
     def __repr__(self) -> str:  # type: ignore[override]
         return "Parameter containing:\n" + super().__repr__()
 
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., object], tuple[object, ...]]:
         hooks: OrderedDict[int, object] = OrderedDict()  # PyTorch's format has hooks, which are not saved
         arguments = (type(self), self.data, self.requires_grad, hooks)
         state = {name: value for name, value in self.__dict__.items() if name not in NOT_COPIED}
@@ -106,14 +108,14 @@ class Buffer(Tensor):
         buffer.persistent = persistent
         return buffer
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: Memo) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self.data.clone(), persistent=self.persistent).requires_grad_(
                 self.requires_grad
             )
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., object], tuple[object, ...]]:
         return (_rebuild_buffer, (type(self), self.data, self.requires_grad, self.persistent))
 
 
@@ -233,12 +235,12 @@ class UninitializedParameter(UninitializedTensorMixin, Parameter):  # type: igno
         """Create a parameter of this dtype on this device."""
         return _uninitialized(cls, requires_grad, device, dtype)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: Memo) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self._track, self.device, self.dtype)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., object], tuple[object, ...]]:
         return (type(self), (self._track, self.device, self.dtype))
 
 
@@ -259,12 +261,12 @@ class UninitializedBuffer(UninitializedTensorMixin, Buffer):  # type: ignore[mis
         buffer.persistent = persistent
         return buffer
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+    def __deepcopy__(self, memo: Memo) -> Self:
         if id(self) not in memo:
             memo[id(self)] = type(self)(self._track, self.device, self.dtype, self.persistent)
         return memo[id(self)]
 
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Callable[..., object], tuple[object, ...]]:
         return (type(self), (self._track, self.device, self.dtype, self.persistent))
 
 

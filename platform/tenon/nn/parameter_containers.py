@@ -16,6 +16,8 @@ from tenon.nn.parameter import Parameter
 from tenon.nn.registration import typename
 from tenon.tensors.tensor import Tensor
 
+#: A value of a ParameterList or ParameterDict: a parameter, or something that is no tensor.
+Value: TypeAlias = Any
 #: What a ParameterDict can be updated with; values that are not tensors are stored unchanged.
 Entries: TypeAlias = "Mapping[str, object] | ParameterDict | Iterable[tuple[str, object]]"
 
@@ -44,7 +46,7 @@ class ParameterList(Module):
         if values is not None:
             self.extend(values)
 
-    def __getitem__(self, idx: int | slice) -> Any:
+    def __getitem__(self, idx: int | slice) -> Value:
         if isinstance(idx, slice):
             part = type(self)()
             for i in range(*idx.indices(len(self))):
@@ -58,7 +60,7 @@ class ParameterList(Module):
     def __len__(self) -> int:
         return self._size
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Value]:
         return iter([self[i] for i in range(self._size)])
 
     def append(self, value: object) -> Self:
@@ -113,7 +115,7 @@ class ParameterDict(Module):
             )
         return key
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> Value:
         return getattr(self, self._key_to_attr(key))
 
     def __setitem__(self, key: str, value: object) -> None:
@@ -140,7 +142,7 @@ class ParameterDict(Module):
         """Return a new ParameterDict with the same parameters."""
         return ParameterDict(OrderedDict((key, self[key]) for key in self._keys))
 
-    def setdefault(self, key: str, default: object = None) -> Any:
+    def setdefault(self, key: str, default: object = None) -> Value:
         """Return the value of ``key``, set to ``default`` if there is none."""
         if key not in self:
             self[key] = default
@@ -151,20 +153,20 @@ class ParameterDict(Module):
         for key in list(self._keys):
             del self[key]
 
-    def pop(self, key: str) -> Any:
+    def pop(self, key: str) -> Value:
         """Remove ``key`` and return its value."""
         value = self[key]
         del self[key]
         return value
 
-    def popitem(self) -> tuple[str, Any]:
+    def popitem(self) -> tuple[str, Value]:
         """Remove and return the last entry."""
         if not self._keys:
             raise KeyError("popitem(): ParameterDict is empty")
         key = next(reversed(self._keys))
         return key, self.pop(key)
 
-    def get(self, key: str, default: object = None) -> Any:
+    def get(self, key: str, default: object = None) -> Value:
         """Return the value of ``key``, or ``default``."""
         return self[key] if key in self._keys else default
 
@@ -176,11 +178,11 @@ class ParameterDict(Module):
         """Return the names."""
         return self._keys.keys()
 
-    def items(self) -> Iterable[tuple[str, Any]]:
+    def items(self) -> Iterable[tuple[str, Value]]:
         """Return pairs of name and value."""
         return ((key, self[key]) for key in self._keys)
 
-    def values(self) -> Iterable[Any]:
+    def values(self) -> Iterable[Value]:
         """Return the values."""
         return (self[key] for key in self._keys)
 
@@ -205,7 +207,7 @@ class ParameterDict(Module):
         joined.update(other)
         return joined
 
-    def __ror__(self, other: Any) -> Any:
+    def __ror__(self, other: dict[str, Value]) -> dict[str, Value]:
         joined = other.copy()
         joined.update(self)
         return joined

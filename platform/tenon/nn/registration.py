@@ -10,6 +10,7 @@ Names in ``_weights`` are not stored: they are computed when read, by a pipeline
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
@@ -23,20 +24,21 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module
 
 _REGISTRIES = frozenset(NAMES)
-_ABSENT: Any = object()
+_ABSENT = object()
 
 
 def typename(value: object) -> str:
     """Return PyTorch's name of a value's type, as in ``cannot assign 'torch.FloatTensor' object``."""
     if isinstance(value, Tensor):
         return str(value.type())
+    # A function, a class, or anything else with a name.
     named: Any = value if hasattr(value, "__qualname__") or hasattr(value, "__name__") else type(value)
     module = getattr(named, "__module__", None) or ""
     name = str(getattr(named, "__qualname__", None) or named.__name__)
     return name if module in ("", "builtins") else f"{module}.{name}"
 
 
-def _check_name(kind: str, name: object, owner: object, registry: dict[str, Any]) -> None:
+def _check_name(kind: str, name: object, owner: object, registry: Mapping[str, object]) -> None:
     """Raise, with PyTorch's messages, unless a member of ``owner`` may have this name."""
     if not isinstance(name, str):
         raise ModuleTypeError(f"{kind} name should be a string. Got {typename(name)}")
@@ -55,7 +57,7 @@ class Registration:
     training: bool
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Any]
+    _modules: dict[str, Any]  # Modules, and None: readers know by the name which
     _non_persistent_buffers_set: set[str]
     _mirrors: ClassVar[bool] = True
 
@@ -137,7 +139,7 @@ class Registration:
             members = self.__dict__[registry]
         members[name] = value
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:  # as in PyTorch
         Generation.attributes += 1
         attributes = self.__dict__
         computed = attributes.get("_weights")
@@ -243,7 +245,7 @@ class Registration:
         super().__delattr__(name)
         Generation.attributes += 1
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # as in PyTorch: a parameter, buffer or module
         attributes = self.__dict__
         for registry in NAMES:
             value = attributes.get(registry, {}).get(name, _ABSENT)
@@ -261,7 +263,7 @@ class Registration:
         names.update(self.__dict__.get("_weights", ()))
         return sorted(name for name in names if not name[:1].isdigit())
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         # A class with its own __getattr__ may want to see every read of a member, so it gets no mirror.
         cls._mirrors = cls.__getattr__ is Registration.__getattr__
@@ -271,7 +273,7 @@ class Registration:
             set_registry(self, name, {})
         self.__dict__["_non_persistent_buffers_set"] = set()
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:  # the attributes of a module
         """Return ``__dict__`` without the entries that registries mirror into it."""
         state = self.__dict__.copy()
         for registry in NAMES:
@@ -292,7 +294,7 @@ class Registration:
         replica.__dict__["_is_replica"] = True
         return replica
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self.__dict__.setdefault("_non_persistent_buffers_set", set())
         for registry in NAMES:

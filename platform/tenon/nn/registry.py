@@ -19,13 +19,14 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
+from tenon.engine.types import Forwarded
 from tenon.tensors.generation import Generation
 
 if TYPE_CHECKING:
     from tenon.nn.module import Module
 
 V = TypeVar("V")
-_ABSENT: Any = object()
+_ABSENT = object()
 
 NAMES = ("_parameters", "_buffers", "_modules")
 
@@ -36,7 +37,7 @@ class Registry(dict[str, V]):
     __slots__ = ("__weakref__", "_owner")
     tracks_structure: ClassVar[bool] = False
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         super().__init__(*args, **kwargs)
         self._owner: weakref.ref[Module] | None = None
 
@@ -88,7 +89,7 @@ class Registry(dict[str, V]):
             _unmirror(owner, name, value)
         self._invalidate()
 
-    def pop(self, name: str, *default: Any) -> Any:
+    def pop(self, name: str, *default: Any) -> Any:  # a default may be of any type
         """Remove ``name`` and return its value, or the default."""
         if name not in self:
             return super().pop(name, *default)
@@ -108,12 +109,12 @@ class Registry(dict[str, V]):
         for name in list(self):
             del self[name]
 
-    def update(self, *args: Any, **kwargs: Any) -> None:
+    def update(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         """Set the entries of a mapping, of pairs, or of keywords."""
         for name, value in dict(*args, **kwargs).items():
             self[name] = value
 
-    def setdefault(self, name: str, default: Any = None) -> Any:
+    def setdefault(self, name: str, default: Any = None) -> V:  # dict refuses None here for most V
         """Return the entry ``name``, set to ``default`` if it is missing."""
         if name not in self:
             self[name] = default
@@ -123,11 +124,11 @@ class Registry(dict[str, V]):
         self.update(other)
         return self
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         items: Iterator[tuple[str, V]] = iter(list(self.items()))
         return (type(self), (), None, None, items)
 
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[object, ...]:
         return self.__reduce__()
 
 
@@ -138,6 +139,7 @@ class ModuleRegistry(Registry[V]):
     tracks_structure = True
 
 
+# The members of each kind have their own type.
 KINDS: dict[str, type[Registry[Any]]] = {
     "_parameters": Registry,
     "_buffers": Registry,
@@ -167,6 +169,7 @@ def _remirror(owner: Module, name: str) -> None:
         attributes[name] = entries[0]
 
 
+# ``module`` has the mixin Registration, whose module imports this one; members differ by kind.
 def set_registry(module: Any, name: str, value: dict[str, Any]) -> None:
     """Set the registry ``name`` of ``module`` to ``value``, as for ``module._modules = {...}``.
 

@@ -15,8 +15,9 @@ import warnings
 import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
+from tenon.engine.types import Forwarded
 from tenon.errors import ModuleError, ModuleTypeError, StateDictError
 from tenon.nn.convert import Conversion
 from tenon.nn.hooks import EMPTY
@@ -25,10 +26,17 @@ from tenon.nn.transaction import Transaction
 from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.tensor import Tensor
 
+if TYPE_CHECKING:
+    pass
+
 EXTRA_STATE_KEY_SUFFIX = "_extra_state"
 #: Keys of the stored tensors of a parametrized or pruned weight; the first group is the weight's own name.
 _COMPUTED_FROM = re.compile(r"(?:parametrizations\.)?(\w+?)(?:\.original\d*|_orig|_g)$")
-T_destination = TypeVar("T_destination", bound=dict[str, Any])
+#: The state of a module tree by path: tensors, and what ``get_extra_state`` returns, of any type.
+StateDict: TypeAlias = dict[str, Any]
+#: What a state dict records of one module beside tensors: ``version``, and what hooks add.
+Metadata: TypeAlias = dict[str, Any]
+T_destination = TypeVar("T_destination", bound=StateDict)
 
 
 class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpected_keys"))):
@@ -50,13 +58,13 @@ class IncompatibleKeys(namedtuple("IncompatibleKeys", ("missing_keys", "unexpect
 class WrappedHook:
     """A hook that receives its module as first argument, but holds only a weak reference to it."""
 
-    def __init__(self, hook: Callable[..., Any], module: State | None = None) -> None:
+    def __init__(self, hook: Callable[..., object], module: State | None = None) -> None:
         self.hook = hook
         functools.update_wrapper(self, hook)
         self.with_module = module is not None
         self.module: weakref.ref[State] | None = None if module is None else weakref.ref(module)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Forwarded, **kwargs: Forwarded) -> object:
         """Call the hook, with its module if it was registered so."""
         if self.module is None:
             return self.hook(*args, **kwargs)
@@ -65,10 +73,10 @@ class WrappedHook:
             raise ModuleError("You are trying to call the hook of a dead Module!")
         return self.hook(module, *args, **kwargs)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {"hook": self.hook, "module": None if self.module is None else self.module()}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:  # of ``__getstate__``
         WrappedHook.__init__(self, state["hook"], state["module"])
 
 
@@ -79,7 +87,7 @@ class State(Conversion):
     dump_patches: bool = False
     T_destination = T_destination
 
-    def get_extra_state(self) -> Any:
+    def get_extra_state(self) -> Any:  # subclasses choose the type
         """Return state other than tensors for ``state_dict``; override together with ``set_extra_state``."""
         raise ModuleError(
             f"{type(self).__name__} defines no get_extra_state, so there is no extra state to ask for. "
@@ -87,7 +95,7 @@ class State(Conversion):
             "and set_extra_state, to keep more than tensors in state_dict()."
         )
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_extra_state(self, state: Any) -> None:  # subclasses choose the type
         """Restore state that ``get_extra_state`` returned."""
         raise ModuleError(
             f"{type(self).__name__} defines no set_extra_state, so it cannot take {type(state).__name__!r} "
@@ -97,7 +105,7 @@ class State(Conversion):
 
     # Saving.
 
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+    def _save_to_state_dict(self, destination: StateDict, prefix: str, keep_vars: bool) -> None:
         """Write this module's own state, not its children's, into ``destination``."""
         for name, parameter in self._parameters.items():
             if parameter is not None:
@@ -109,8 +117,9 @@ class State(Conversion):
             destination[prefix + EXTRA_STATE_KEY_SUFFIX] = self.get_extra_state()
 
     def state_dict(
-        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-    ) -> Any:
+        self, *args: Forwarded, destination: StateDict | None = None, prefix: str = "",
+        keep_vars: bool = False,
+    ) -> StateDict:  # fmt: skip
         """Return all parameters and persistent buffers of the module tree by path: references, not copies.
 
         Tensors are detached unless ``keep_vars``. Positional arguments are deprecated.
@@ -129,7 +138,7 @@ class State(Conversion):
             keep_vars = named.get("keep_vars", keep_vars) if keep_vars is False else keep_vars
         if destination is None:
             destination = OrderedDict()
-            destination._metadata = OrderedDict()
+            destination._metadata = OrderedDict()  # type: ignore[attr-defined]
         local_metadata = {"version": self._version}
         if hasattr(destination, "_metadata"):
             destination._metadata[prefix[:-1]] = local_metadata
@@ -151,7 +160,7 @@ class State(Conversion):
     # Loading.
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        self, state_dict: StateDict, prefix: str, local_metadata: Metadata, strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
         """Load this module's own state, not its children's, from ``state_dict``; append errors to lists."""
@@ -186,7 +195,7 @@ class State(Conversion):
                         unexpected_keys.append(key)
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
         """Copy (with ``assign``, assign) the tensors of ``state_dict`` into this module; atomic.
 
@@ -198,7 +207,7 @@ class State(Conversion):
         keys = IncompatibleKeys([], [])
         errors: list[str] = []
         metadata = getattr(state_dict, "_metadata", None)
-        copied: Any = OrderedDict(state_dict)
+        copied: Any = OrderedDict(state_dict)  # with the attribute ``_metadata``
         if metadata is not None:
             copied._metadata = metadata
         with Transaction() as transaction:
@@ -220,7 +229,7 @@ class State(Conversion):
 
     # Hooks.
 
-    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def _register_state_dict_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook`` after saving; a dict that a hook of the root returns replaces the state dict."""
         if getattr(hook, "_from_public_api", False):
             raise ModuleError(
@@ -235,29 +244,29 @@ class State(Conversion):
         hook._from_public_api = True  # type: ignore[attr-defined]
         return self._add_state_hook("_state_dict_hooks", hook)
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(module, prefix, keep_vars)`` before saving."""
         return self._add_state_hook("_state_dict_pre_hooks", hook)
 
     def _register_load_state_dict_pre_hook(
-        self, hook: Callable[..., Any], with_module: bool = False
+        self, hook: Callable[..., object], with_module: bool = False
     ) -> RemovableHandle:
         """Call ``hook`` before loading; its first argument is the module only if ``with_module``."""
         return self._add_state_hook(
             "_load_state_dict_pre_hooks", WrappedHook(hook, self if with_module else None)
         )
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Before loading call ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys,
         unexpected_keys, error_msgs)``; it may change the dict and the lists in place.
         """
         return self._register_load_state_dict_pre_hook(hook, with_module=True)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(module, incompatible_keys)`` after loading; it may change the two lists in place."""
         return self._add_state_hook("_load_state_dict_post_hooks", hook)
 
-    def _add_state_hook(self, kind: str, hook: Callable[..., Any]) -> RemovableHandle:
+    def _add_state_hook(self, kind: str, hook: Callable[..., object]) -> RemovableHandle:
         """Add ``hook`` to the dictionary of the attribute ``kind``."""
         hooks = getattr(self, kind)
         handle = RemovableHandle(hooks)
@@ -274,15 +283,14 @@ class _LoadArguments(NamedTuple):
     """Arguments that one ``load_state_dict`` passes down the module tree."""
 
     transaction: Transaction
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, Metadata]
     assign: bool
     keys: IncompatibleKeys
     errors: list[str]
 
 
-def _load(
-    module: Any, state_dict: dict[str, Any], prefix: str, at_once: bool, arguments: _LoadArguments
-) -> None:
+# ``module`` is a Module, which has the mixin State.
+def _load(module: Any, state_dict: StateDict, prefix: str, at_once: bool, arguments: _LoadArguments) -> None:
     """Load ``module`` and its descendants; ``at_once`` if a post-hook of an ancestor may read the values."""
     post_hooks = list(module.__dict__.get("_load_state_dict_post_hooks", EMPTY).values())
     custom = (
@@ -312,7 +320,14 @@ def _load(
 
 
 def _load_tensor(
-    module: Any, name: str, member: Tensor, key: str, value: object, assign: bool, errors: list[str]
+    # ``module`` is a Module, which has the mixin State.
+    module: Any,
+    name: str,
+    member: Tensor,
+    key: str,
+    value: object,
+    assign: bool,
+    errors: list[str],
 ) -> None:
     """Validate one tensor and defer its copy or assignment."""
     if not isinstance(value, Tensor):

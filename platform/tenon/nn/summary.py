@@ -13,7 +13,7 @@ import copy
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,6 +22,7 @@ from rich.table import Table
 from tenon.engine.aval import aval_of
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import NotInferable
+from tenon.engine.types import Arguments
 from tenon.errors import DeviceError, UnsupportedError
 from tenon.nn.functional_call import functional_call
 from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
@@ -117,7 +118,7 @@ class _Counter:
         tally.bytes += sum(a.size * a.dtype.itemsize for a in avals)
         tally.calls += 1
 
-    def run(self, op: Op, args: tuple[Any, ...], attrs: Attrs) -> Nested:
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Count an op for every module that is running, once even for modules that run recursively."""
         result = SLOT.below(self)(op, args, attrs)
         avals = [aval_of(a.raw) if isinstance(a, Tensor) else a for a in args]

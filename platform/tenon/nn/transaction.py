@@ -11,7 +11,7 @@ import contextvars
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tenon.errors import ModuleError
 from tenon.nn.conversion_settings import get_swap_module_params_on_conversion
@@ -92,7 +92,7 @@ class Transaction:
         self._backups: list[Backup] = []
         self._backed_up: set[tuple[Module, bool]] = set()
         self._immediate = 0
-        self._token: Any = None
+        self._token: contextvars.Token[Transaction | None]
 
     def __enter__(self) -> Transaction:
         self._token = _current.set(self)

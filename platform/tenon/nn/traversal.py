@@ -31,7 +31,7 @@ class Traversal(Registration):
         """Yield ``(path, module)`` for this module (path ``prefix``) and all below, each once by default."""
         # An explicit stack: nested generators would cost their depth for every item.
         memo = set() if memo is None else memo
-        waiting: list[tuple[str, Any]] = [(prefix, self)]
+        waiting: list[tuple[str, Any]] = [(prefix, self)]  # Modules, which have this mixin
         while waiting:
             path, module = waiting.pop()
             if module in memo:
@@ -76,7 +76,7 @@ class Traversal(Registration):
     ) -> Iterator[tuple[str, _Member]]:
         """Yield members with their paths; ``get_members_fn`` returns a module's ``(name, member)`` pairs."""
         seen: set[int] = set()
-        modules: Any = [(prefix, self)]
+        modules: Any = [(prefix, self)]  # pairs of path and Module, which has this mixin
         if recurse:
             modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate)
         for path, module in modules:
@@ -142,7 +142,7 @@ class Traversal(Registration):
 
     def get_submodule(self, target: str) -> Module:
         """Return the module at the dotted path ``target``; the empty path is this module."""
-        module: Any = self
+        module: Any = self  # a Module with this mixin
         for name in target.split(".") if target else ():
             if not hasattr(module, name):
                 raise ModuleAttributeError(f"{module._get_name()} has no attribute `{name}`")
@@ -166,7 +166,7 @@ class Traversal(Registration):
             raise ModuleAttributeError(f"{parent._get_name()} has no attribute `{name}`")
         setattr(parent, name, module)
 
-    def _get_member(self, target: str) -> tuple[Module, str, Any]:
+    def _get_member(self, target: str) -> tuple[Module, str, Any]:  # the callers check the value
         """Return the owner, the name and the value of the attribute at the dotted path ``target``."""
         path, _, name = target.rpartition(".")
         module = self.get_submodule(path)

@@ -241,9 +241,9 @@ class Before:
         )
 
 
-def computed(module: Module) -> dict[str, Any]:
+def computed(module: Module) -> dict[str, Any]:  # callers know by the name which of the two
     """Return the computed names of ``module``, each with its ``Pipeline``, or ``Before``."""
-    pipelines: dict[str, Any] = module.__dict__.setdefault("_weights", {})
+    pipelines: dict[str, Pipeline | Before] = module.__dict__.setdefault("_weights", {})
     return pipelines
 
 

@@ -47,7 +47,7 @@ def listed(params: ParamsT) -> list[ParamGroup]:
             "params argument given to the optimizer should be an iterable of Tensors or dicts, but got dict. "
             "Pass a list of group dicts, or model.named_parameters()."
         )
-    items: list[Any] = list(params)
+    items: list[Any] = list(params)  # all of one of the kinds in ParamsT
     if not items:
         raise ValueError("optimizer got an empty parameter list")
     return items if isinstance(items[0], dict) else [{"params": items}]
@@ -96,6 +96,7 @@ def _check_against_others(groups: list[ParamGroup], group: ParamGroup) -> None:
         raise ValueError("some parameters appear in more than one parameter group")
 
 
+# Items that are neither tensors nor pairs are refused by ``_check_params``.
 def _split_names(params: Tensor | Iterable[Any]) -> tuple[list[Tensor], list[str]]:
     """Return the parameters, which ``_check_params`` checks, and their names, if they are pairs."""
     if isinstance(params, Tensor):

@@ -100,6 +100,7 @@ class Optimizer:
     _optimizer_load_state_dict_pre_hooks: OrderedDict[int, Hook]
     _optimizer_load_state_dict_post_hooks: OrderedDict[int, Hook]
 
+    # Each option has a type of its own.
     def __init__(self, params: ParamsT, defaults: dict[str, Any] | None = None, **options: Any) -> None:
         merged = dict(type(self).defaults or {}) | dict(defaults or {})
         groups.check_options(type(self), merged, options)
@@ -245,7 +246,7 @@ class Optimizer:
     def __getstate__(self) -> dict[str, object]:
         return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._plans = {}
         self._fused = {}

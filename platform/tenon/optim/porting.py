@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tenon import dtypes
 from tenon.engine.watchers import WATCHERS
@@ -21,7 +21,7 @@ from tenon.tensors.tensor import Tensor
 if TYPE_CHECKING:
     from tenon.optim.optimizer import Optimizer
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Callable[..., object])
 
 _foreach_supported_types = [Tensor, Parameter]
 _params_doc = "params (iterable): parameters, pairs of name and parameter, or groups of them as dicts"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.aval import Aval
+from tenon.engine.types import Nested
 from tenon.errors import OptimizerStateError
 from tenon.optim.types import ParamGroup, State, StateDict
 from tenon.optim.update import initial, step_tensor
@@ -45,7 +46,7 @@ def to_dict(optimizer: Optimizer) -> StateDict:
     return result
 
 
-def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
+def load(optimizer: Optimizer, state_dict: StateDict) -> None:
     """Validate the state dict, then replace state and groups."""
     saved: StateDict = dict(state_dict)
     for hook in list(optimizer._optimizer_load_state_dict_pre_hooks.values()):
@@ -60,7 +61,7 @@ def load(optimizer: Optimizer, state_dict: Mapping[str, Any]) -> None:
         )
     own, theirs = optimizer.param_groups, copy.deepcopy(saved["param_groups"])
     matched = match(own, theirs)
-    new_state: defaultdict[Any, State] = defaultdict(dict)
+    new_state: defaultdict[object, State] = defaultdict(dict)
     for key, entry in saved["state"].items():
         if key in matched:
             p, label = matched[key]
@@ -124,7 +125,7 @@ def _check_names(number: int, own: list[ParamGroup], theirs: list[ParamGroup]) -
     )
 
 
-def _entry(optimizer: Optimizer, p: Tensor, label: str, entry: object) -> Any:
+def _entry(optimizer: Optimizer, p: Tensor, label: str, entry: object) -> Nested:
     """Return the saved state of one parameter, validated and copied to its device and dtype."""
     if not isinstance(entry, Mapping):
         return _placed(entry, p)
@@ -193,7 +194,7 @@ def _step(value: object, label: str) -> Tensor:
     return step_tensor(float(number))
 
 
-def _placed(value: object, p: Tensor, dtype: dtype | None = None) -> Any:
+def _placed(value: object, p: Tensor, dtype: dtype | None = None) -> Nested:
     """Copy a saved value to the parameter's device and ``dtype`` (default: its own), also in containers."""
     if isinstance(value, Tensor):
         kept = value.detach()

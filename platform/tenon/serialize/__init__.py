@@ -109,8 +109,8 @@ def load(
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
-    **pickle_load_args: Any,
-) -> Any:
+    **pickle_load_args: Any,  # only ``encoding``, a string; others are an error
+) -> Any:  # what the file has
     """Load a file written by ``save``, ``torch.save`` or safetensors, from a path or a file object.
 
     ``map_location`` is PyTorch's: a device for all tensors, a dict from saved to requested devices, or a
@@ -187,7 +187,7 @@ def _read(file: BinaryIO, placement: Placement, encoding: str, layers: bool, sha
 
 
 @contextlib.contextmanager
-def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:
+def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:  # any object with ``read``
     """Open ``f`` as a seekable file; yield it, a ``BinaryIO`` or similar, and its name for messages."""
     if isinstance(f, (str, os.PathLike)):
         with open(f, mode) as file:

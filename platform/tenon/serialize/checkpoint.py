@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.errors import (
     CheckpointDeviceError,
@@ -26,6 +26,8 @@ from tenon.serialize.migrate import CHECKPOINT
 from tenon.serialize.placement import MapLocation
 
 SUFFIXES = (".safetensors", ".pt")
+#: The sections of a checkpoint by name; what writes a section chooses its type.
+Sections: TypeAlias = dict[str, Any]
 _HEADER = "tenon.checkpoint"
 _NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
@@ -53,7 +55,7 @@ def document_of(sections: Mapping[str, object]) -> dict[str, object]:
     return {_HEADER: {"schema": CHECKPOINT.current}, **sections}
 
 
-def read_checkpoint(path: FileLike, map_location: MapLocation = None) -> dict[str, Any]:
+def read_checkpoint(path: FileLike, map_location: MapLocation = None) -> Sections:
     """The sections in ``path``, or in a file open for reading, upgraded to the current schema."""
     document = load(path, map_location)
     source = repr(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "the checkpoint"
@@ -94,7 +96,7 @@ def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
 
 def read_latest(
     folder: str | os.PathLike[str], map_location: MapLocation = None
-) -> tuple[Path, dict[str, Any]] | None:
+) -> tuple[Path, Sections] | None:
     """Read the newest valid checkpoint and return it with its path.
 
     A valid one that cannot be read here (a newer schema, an absent device) raises an error.

@@ -23,6 +23,8 @@ from tenon.serialize.pickle_reader import check_key
 from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
 
+#: What a node of the manifest contains: JSON of any kind.
+Json: TypeAlias = Any
 #: Returns the index of a tensor at a key path.
 Number: TypeAlias = Callable[[Tensor, Path], int]
 
@@ -57,7 +59,7 @@ def _encode_container(value: object, kind: type, number: Number, path: Path) -> 
     return items if kind is list else {"size" if kind is Size else "tuple": items}
 
 
-def _encode_items(mapping: dict[Any, object], number: Number, path: Path) -> object:
+def _encode_items(mapping: dict[object, object], number: Number, path: Path) -> object:
     """The items as a JSON object if all keys are strings, else as a list of pairs."""
     keys = [contents.check_key(key, (*path, key)) for key in mapping]
     values = [encode(item, number, (*path, key)) for key, item in mapping.items()]
@@ -104,7 +106,7 @@ def decode(node: object, tensors: Sequence[Tensor]) -> object:
     return value
 
 
-def _list(body: object) -> list[Any]:
+def _list(body: object) -> list[Json]:
     """``body``, which must be a list of JSON nodes."""
     if type(body) is not list:
         raise CheckpointError(f"the structure has a {type(body).__name__} where a list belongs")
@@ -118,7 +120,7 @@ def _text(body: object) -> str:
     return body
 
 
-def _items(body: object, tensors: Sequence[Tensor]) -> list[tuple[object, Any]]:
+def _items(body: object, tensors: Sequence[Tensor]) -> list[tuple[object, Json]]:
     """The keys and values of a dict."""
     if type(body) is dict:
         return [(key, decode(item, tensors)) for key, item in body.items()]

@@ -14,7 +14,7 @@ import functools
 import importlib
 import inspect
 from types import FunctionType
-from typing import Any, TypeAlias, TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from tenon.compat.finder import second_names
 from tenon.dtypes import dtype
@@ -78,7 +78,7 @@ def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, obj
             f"cannot save {where}: it is uninitialised, so it has no data yet. Call the module once with a"
             " batch, then save."
         )
-    state: dict[str, Any] = dict(module.__getstate__())
+    state = dict(module.__getstate__())
     for name in _PROPERTIES:
         if hasattr(module, name):
             state[name] = getattr(module, name)

@@ -108,7 +108,7 @@ class Arrays:
             if hashlib.sha256(view).hexdigest() != digest:
                 self._broken(f"array {name!r} does not have the SHA-256 it was saved with")
 
-    def _read_header(self, start: int) -> tuple[dict[str, Any], int]:
+    def _read_header(self, start: int) -> tuple[dict[str, Any], int]:  # JSON
         """The header as JSON, not checked yet, and the position of the data."""
         size = self._file.seek(0, 2) - start
         self._file.seek(start)
@@ -146,7 +146,7 @@ class Arrays:
         if position != size:
             self._broken(f"its arrays take {position} bytes, and {size} are there")
 
-    def _document(self, metadata: object) -> dict[str, Any] | None:
+    def _document(self, metadata: object) -> dict[str, Any] | None:  # JSON
         """The manifest in the header's metadata, upgraded to the current version; None if there is none."""
         if type(metadata) is not dict or not (OURS in metadata or DIGEST in metadata):
             return None

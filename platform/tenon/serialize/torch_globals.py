@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 import numpy as np
 
@@ -181,7 +181,7 @@ def _with_attributes(tensor: Tensor, state: object) -> Tensor:
         if state[1]:
             raise CheckpointError(f"a tensor carries slots {sorted(state[1])}, which tenon's has not")
         state = state[0]
-    attributes: dict[Any, object] = dict(_exactly(state, dict, OrderedDict)) if state else {}
+    attributes: dict[object, object] = dict(_exactly(state, dict, OrderedDict)) if state else {}
     if attributes.get("_is_buffer") is True:
         del attributes["_is_buffer"]
         tensor = Buffer(tensor, persistent=attributes.pop("persistent", True) is not False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,14 +19,12 @@ from tenon.distributed.zero import ZeroRedundancyOptimizer
 from tenon.errors import CheckpointError
 from tenon.plugins.manager import host
 from tenon.serialize.background import CheckpointWriter
-from tenon.serialize.checkpoint import checkpoints, latest_valid, read_checkpoint
+from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
 from tenon.training import randomness
 from tenon.training.config import canonical
 from tenon.training.session import Session
 
 FOLDER = "checkpoints"
-#: The sections of a checkpoint by name, as ``save`` writes them.
-Sections: TypeAlias = dict[str, Any]
 #: A run folder and the sections of the checkpoint from which it is resumed.
 Resumed: TypeAlias = tuple[Path, Sections]
 

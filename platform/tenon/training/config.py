@@ -35,7 +35,7 @@ class _Component(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Table:
         """The keys besides ``name``."""
         return dict(self.model_extra or {})
 
@@ -51,7 +51,7 @@ class SchedulerConfig(_Component):
 
     per: Literal["step", "epoch"] = "step"
 
-    def options(self) -> dict[str, Any]:
+    def options(self) -> Table:
         """The keys besides ``name`` and ``per``."""
         return dict(self.model_extra or {})
 
@@ -61,7 +61,7 @@ class DataParallelConfig(_Section):
 
     sync_batch_norm: bool = Field(False, description="normalise over the whole batch, not each rank's share")
     comm_hook: str | None = Field(None, description="what sends gradients: bf16, powersgd, a plugin's, ...")
-    comm_hook_options: dict[str, Any] = {}
+    comm_hook_options: Table = {}
     shard_optimizer: bool = Field(False, description="spread the optimizer's state over the ranks: ZeRO-1")
     bucket_cap_mb: float = Field(25.0, gt=0, description="size of the pieces that gradients are sent in")
 
@@ -124,9 +124,9 @@ class RunConfig(_Section):
 
     recipe: str | None = None
     model: str | None = Field(None, description="package.module:Class")
-    model_options: dict[str, Any] = {}
+    model_options: Table = {}
     data: str | None = Field(None, description="package.module:function")
-    data_options: dict[str, Any] = {}
+    data_options: Table = {}
     loss: str = Field("cross_entropy", description="name in nn.functional, or package.module:function")
     seed: int = 0
     deterministic: Literal["world"] | None = Field(None, description="the same bits on any number of ranks")

@@ -8,8 +8,7 @@ sample (``random/philox.py``) and need no state.
 from __future__ import annotations
 
 import random as python
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from tenon import random
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.tensors.creation import create
+
+if TYPE_CHECKING:
+    from tenon.training.config import Table
 
 
 def capture(communicator: Communicator) -> dict[str, object]:
@@ -32,7 +34,7 @@ def capture(communicator: Communicator) -> dict[str, object]:
     return {"seed": random.initial_seed(), "stream": random.get_rng_state(), "ranks": ranks}
 
 
-def restore(saved: Mapping[str, Any], communicator: Communicator) -> None:
+def restore(saved: Table, communicator: Communicator) -> None:
     """Restore the states that ``capture`` returned.
 
     With the same number of ranks each restores its own states; otherwise all restore rank 0's default

@@ -61,7 +61,7 @@ def recipe_named(name: str) -> Recipe:
     return recipe
 
 
-def target(path: str, key: str) -> Any:
+def target(path: str, key: str) -> Any:  # a model, a function: the caller checks
     """Import the object of any type named ``"package.module:name"``; also from the working directory."""
     module_name, _, name = path.partition(":")
     folder = str(Path.cwd())
@@ -188,6 +188,7 @@ def _check_types(cls: type, options: Mapping[str, object], section: str) -> None
         return
     for name, value in options.items():
         try:
+            # An option without annotation may be anything.
             TypeAdapter(hints.get(name, Any)).validate_python(value, strict=isinstance(value, str))
         except PydanticSchemaGenerationError:
             continue  # a type that TOML cannot express

@@ -11,7 +11,6 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tenon.data.collate import fetch
 from tenon.data.dataset import Source
@@ -21,6 +20,7 @@ from tenon.distributed.processes.launcher import launched
 from tenon.distributed.replicas.accumulation import sum_and_count
 from tenon.engine.types import Nested
 from tenon.nn.module import Module
+from tenon.serialize.checkpoint import Sections
 from tenon.tensors.tensor import Tensor
 from tenon.training import checkpoint, command, loop, step
 from tenon.training.command import refuse
@@ -54,7 +54,7 @@ def find(run: Path) -> checkpoint.Resumed:
 
 def reopen(
     folder: Path,
-    saved: checkpoint.Sections,
+    saved: Sections,
     output: Path,
     *,
     settings: Mapping[str, object] | None = None,
@@ -80,7 +80,7 @@ def train(session: Session) -> Metrics:
     return result
 
 
-def evaluate(session: Session, dataset: Source[Any], model: Module | None = None) -> dict[str, float]:
+def evaluate(session: Session, dataset: Source[object], model: Module | None = None) -> dict[str, float]:
     """The mean loss, and the accuracy of a classifier, of the session's model or another on ``dataset``."""
     return step.evaluate(session if model is None else dataclasses.replace(session, model=model), dataset)
 
@@ -91,7 +91,9 @@ def classifies(session: Session) -> bool:
     return step.classifies(session, targets)
 
 
-def batches(session: Session, dataset: Source[Any], size: int, count: int) -> Iterator[tuple[Nested, Nested]]:
+def batches(
+    session: Session, dataset: Source[object], size: int, count: int
+) -> Iterator[tuple[Nested, Nested]]:
     """Inputs and targets of the first ``count`` batches of ``size`` samples, on the session's device."""
     for start in range(0, min(len(dataset), size * count), size):
         samples = range(start, min(start + size, len(dataset)))

@@ -37,7 +37,7 @@ class Session:
     data: Splits
     device: Device
     folder: Path
-    optimizer: Any = None
+    optimizer: Any = None  # None only before training, so that readers need no check
     """An ``Optimizer``, built after the hook ``tenon_prepare_model``, which may replace parameters."""
     scheduler: LRScheduler | None = None
     step: int = 0

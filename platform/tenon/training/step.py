@@ -12,7 +12,6 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 
@@ -209,7 +208,7 @@ def evaluating(model: Module) -> Iterator[None]:
         model.train(previous)
 
 
-def evaluate(session: Session, dataset: Source[Any]) -> dict[str, float]:
+def evaluate(session: Session, dataset: Source[object]) -> dict[str, float]:
     """Mean loss, and accuracy of classifiers, over every sample exactly once; collective."""
     indices = range(len(dataset))
     with evaluating(session.model), no_grad():
@@ -232,7 +231,7 @@ def classifies(session: Session, targets: Tensor) -> bool:
     return session.loss in MASKED and not targets.is_floating_point()
 
 
-def _evaluate_part(session: Session, dataset: Source[Any], part: Sequence[int]) -> list[float]:
+def _evaluate_part(session: Session, dataset: Source[object], part: Sequence[int]) -> list[float]:
     """Sum and count of the losses of ``part``, and the numbers of correct predictions and of targets."""
     loss_sum, loss_count, correct, seen = 0.0, 0.0, 0.0, 0.0
     for start in range(0, len(part), session.config.eval_batch_size):

@@ -12,7 +12,7 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Self
 
 from tenon.engine.aval import aval_of
 from tenon.engine.backward_end import PASS
@@ -165,8 +165,8 @@ class FlopCounterMode:
             return op.decompose(table, *args, **attrs)
         kernel_called = False
 
-        def counted(kernel: Callable[..., Operand], /, *raw: Array, **options: Any) -> Operand:
-            def calling(*a: Array, **k: Any) -> Operand:
+        def counted(kernel: Callable[..., Operand], /, *raw: Array, **options: object) -> Operand:
+            def calling(*a: Array, **k: object) -> Operand:
                 nonlocal kernel_called
                 kernel_called = True
                 return kernel(*a, **k)

@@ -27,7 +27,7 @@ flop_registry: dict[Operator, Formula] = {}
 OWN: set[Formula] = set()
 
 
-def get_shape(value: Any) -> Any:
+def get_shape(value: Any) -> Any:  # a tensor gives its shape, a shape is one
     """Return the shape of a tensor; anything else unchanged."""
     return value.shape if isinstance(value, Tensor) else value
 
@@ -135,7 +135,7 @@ def conv_flop(
 def conv_backward_flop(
     grad_out_shape: Shape, x_shape: Shape, w_shape: Shape, _bias: object, _stride: object, _padding: object,
     _dilation: object, transposed: bool, _output_padding: object, _groups: object,
-    output_mask: Sequence[bool], out_shape: Sequence[Any], **kwargs: object,
+    output_mask: Sequence[bool], out_shape: Sequence[object], **kwargs: object,
 ) -> int:  # fmt: skip
     """Count the operations of the gradients of input and weight that ``output_mask`` asks for."""
     count = 0

@@ -4,6 +4,7 @@
 
 from collections.abc import Callable as Callable
 from collections.abc import Iterable as Iterable
+from tenon.engine.types import Forwarded as Forwarded
 from tenon.errors import ModuleTypeError as ModuleTypeError
 from tenon.errors import ModuleValueError as ModuleValueError
 from tenon.errors import ShapeError as ShapeError
@@ -35,7 +36,6 @@ from tenon_compress.prune.unstructured import CustomFromMask as CustomFromMask
 from tenon_compress.prune.unstructured import Identity as Identity
 from tenon_compress.prune.unstructured import L1Unstructured as L1Unstructured
 from tenon_compress.prune.unstructured import RandomUnstructured as RandomUnstructured
-from typing import Any as Any
 __all__ = ['BasePruningMethod', 'PruningContainer', 'custom_from_mask', 'global_unstructured', 'identity', 'is_pruned', 'l1_unstructured', 'ln_structured', 'random_structured', 'random_unstructured', 'remove']
 def identity(module: ModuleT, name: str) -> ModuleT:
     ...
@@ -49,7 +49,7 @@ def ln_structured(module: ModuleT, name: str, amount: float, n: float | str, dim
     ...
 def custom_from_mask(module: ModuleT, name: str, mask: Tensor) -> ModuleT:
     ...
-def global_unstructured(parameters: Iterable[tuple[Module, str]], pruning_method: Callable[..., BasePruningMethod], importance_scores: dict[tuple[Module, str], Tensor] | None=None, **kwargs: Any) -> None:
+def global_unstructured(parameters: Iterable[tuple[Module, str]], pruning_method: Callable[..., BasePruningMethod], importance_scores: dict[tuple[Module, str], Tensor] | None=None, **kwargs: Forwarded) -> None:
     ...
 def remove(module: ModuleT, name: str) -> ModuleT:
     ...

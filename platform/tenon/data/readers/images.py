@@ -64,7 +64,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):  # the types of the transforms' res
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> tuple[object, object]:
         path, label = self.samples[index]
         image = _read(path)
         sample = to_tensor(image) if self.transform is None else self.transform(image)

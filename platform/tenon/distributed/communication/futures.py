@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeVar, cast
 
 from tenon.errors import CommunicatorError
 
@@ -94,14 +94,14 @@ class Future(Generic[T]):
             callback(self)
 
 
-def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
+def collect_all(futures: Iterable[Future[T]]) -> Future[list[Future[T]]]:
     """A future of the list of all ``futures``, done when the last of them is."""
     pending = list(futures)
-    collected: Future[list[Future[Any]]] = Future()
+    collected: Future[list[Future[T]]] = Future()
     remaining = len(pending)
     lock = threading.Lock()
 
-    def count_down(_: Future[Any]) -> None:
+    def count_down(_: Future[T]) -> None:
         nonlocal remaining
         with lock:
             remaining -= 1
@@ -116,6 +116,6 @@ def collect_all(futures: Iterable[Future[Any]]) -> Future[list[Future[Any]]]:
     return collected
 
 
-def wait_all(futures: Iterable[Future[Any]]) -> list[Any]:
+def wait_all(futures: Iterable[Future[T]]) -> list[T]:
     """Wait for all ``futures`` and return their results in order; raises the first exception in order."""
     return [future.wait() for future in collect_all(futures).wait()]

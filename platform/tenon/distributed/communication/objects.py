@@ -35,7 +35,7 @@ def encode(value: object) -> bytes:
     return json.dumps(_pack(value, "object", 0), separators=(",", ":")).encode()
 
 
-def decode(payload: bytes) -> Any:
+def decode(payload: bytes) -> Any:  # of the type that was encoded
     """The value that was encoded; its type is that of the sender's value."""
     return _unpack(json.loads(payload))
 
@@ -94,7 +94,7 @@ def _pack_array(value: np.ndarray | np.generic) -> Json:
     return [tag, [name, list(array.shape), base64.b64encode(array.tobytes()).decode("ascii")]]
 
 
-def _unpack(packed: Json) -> Any:
+def _unpack(packed: Json) -> Any:  # of the type that was encoded
     """The value that ``_pack`` has packed."""
     if not isinstance(packed, list):
         return packed

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: ``hook(state, bucket)``; each hook has its own type of state, and returns a tensor or a future of one.
 Hook: TypeAlias = Callable[[Any, "GradBucket"], "Tensor | Future[Tensor]"]
+#: A hook that always returns a future; it passes its state on to another hook.
+FutureHook: TypeAlias = Callable[[Any, "GradBucket"], "Future[Tensor]"]
 
 
 class GradBucket:
@@ -167,18 +169,18 @@ def fp16_compress_hook(process_group: Communicator | None, bucket: GradBucket) -
     return fp16_compress_wrapper(allreduce_hook)(process_group, bucket)
 
 
-def bf16_compress_wrapper(hook: Hook) -> Callable[[Any, GradBucket], Future[Tensor]]:
+def bf16_compress_wrapper(hook: Hook) -> FutureHook:
     """Wrap ``hook`` to reduce in bfloat16; the result is converted back."""
     return _compressed(hook, dtypes.bfloat16)
 
 
-def fp16_compress_wrapper(hook: Hook) -> Callable[[Any, GradBucket], Future[Tensor]]:
+def fp16_compress_wrapper(hook: Hook) -> FutureHook:
     """Wrap ``hook`` to reduce in float16; the result is converted back."""
     return _compressed(hook, dtypes.float16)
 
 
-def _compressed(hook: Hook, dtype: dtypes.dtype) -> Callable[[Any, GradBucket], Future[Tensor]]:
-    def compressed_hook(state: Any, bucket: GradBucket) -> Future[Tensor]:
+def _compressed(hook: Hook, dtype: dtypes.dtype) -> FutureHook:
+    def compressed_hook(state: object, bucket: GradBucket) -> Future[Tensor]:
         buffer = bucket.buffer()
         bucket.set_buffer(buffer.to(dtype))
         result = hook(state, bucket)

@@ -11,7 +11,7 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, SupportsFloat, TypeAlias
+from typing import TYPE_CHECKING, SupportsFloat, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards, Par
 from tenon.distributed.replicas.options import is_own_device, refuse_unsupported, warn_without_effect
 from tenon.distributed.replicas.state_prefix import add_prefix, without_prefix
 from tenon.engine.backward_end import queue_callback
+from tenon.engine.types import Forwarded, Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
@@ -37,7 +38,7 @@ from tenon.tensors.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tenon.nn.state import IncompatibleKeys
+    from tenon.nn.state import IncompatibleKeys, StateDict
 
 #: A device, or the index of a GPU.
 DeviceId: TypeAlias = int | str | Device
@@ -162,7 +163,7 @@ class DistributedDataParallel(Module, Joinable):
                     parameter.__dict__[DESTINATION] = bucket
         self.register_load_state_dict_pre_hook(_add_prefix)
 
-    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+    def forward(self, *inputs: Nested, **kwargs: Nested) -> Nested:
         """The module's output; under ``no_sync`` the next backward stays local."""
         if self._logical is not None:
             if self.training and is_grad_enabled() and not self._logical.inside:
@@ -336,20 +337,21 @@ class DistributedDataParallel(Module, Joinable):
         self.synchronizer.synchronize(taking_part=self._taking_part)
 
     def state_dict(
-        self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False
-    ) -> Any:
+        self, *args: Forwarded, destination: StateDict | None = None, prefix: str = "",
+        keep_vars: bool = False,
+    ) -> StateDict:  # fmt: skip
         """The module's own state: the keys are those of the unwrapped model."""
         return self.module.state_dict(*args, destination=destination, prefix=prefix, keep_vars=keep_vars)
 
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+        self, state_dict: Mapping[str, object], strict: bool = True, assign: bool = False
     ) -> IncompatibleKeys:
         """Load the state of an unwrapped model, or of a wrapped one saved elsewhere with ``module.`` keys."""
         if isinstance(state_dict, Mapping):
             state_dict = without_prefix(state_dict, self.module)
         return self.module.load_state_dict(state_dict, strict=strict, assign=assign)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> DistributedDataParallel:
+    def __deepcopy__(self, memo: dict[int, object]) -> DistributedDataParallel:
         copied = DistributedDataParallel(
             copy.deepcopy(self.module, memo),
             self.device_ids,

@@ -105,7 +105,7 @@ def _sizes(
         raise ModuleValueError("only one of size or scale_factor should be defined")
     if size is None and factor is None:
         raise ModuleValueError("either size or scale_factor should be defined")
-    argument: Any = size if size is not None else factor
+    argument: Any = size if size is not None else factor  # one number, or one for each axis
     is_per_axis = isinstance(argument, (list, tuple))
     if is_per_axis and len(argument) != rank:
         name = "output" if size is not None else "scale_factor"

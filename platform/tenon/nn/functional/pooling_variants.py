@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
+from tenon.engine.types import Nested
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers
 from tenon.nn.functional.pooling import (
@@ -310,7 +311,7 @@ def max_unpool3d(
 
 def _lp_pool(
     x: Tensor, norm_type: float, kernel: PerAxis, stride: PerAxis | None, ceil: bool, rank: int,
-    average: Callable[..., Tensor], maximum: Callable[..., Any],
+    average: Callable[..., Tensor], maximum: Callable[..., Nested],
 ) -> Tensor:  # fmt: skip
     """Return the norms of the windows of ``x``; ``average`` and ``maximum`` pool over ``rank`` axes."""
     if isinstance(norm_type, (int, float)) and math.isinf(norm_type):

@@ -92,7 +92,10 @@ def _run(
 
 
 def _dispatch_form(
-    name: str, run_layer: RunLayer, has_several_states: bool, args: tuple[Any, ...]
+    name: str,
+    run_layer: RunLayer,
+    has_several_states: bool,
+    args: tuple[Any, ...],  # of two signatures
 ) -> tuple[Tensor, ...]:
     """Call ``_run`` with the arguments of the padded or of the packed form.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.errors import ModuleValueError, TenonWarning
 from tenon.nn import functional as F
@@ -12,6 +12,7 @@ from tenon.nn.layers.norm import _NormBase
 if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import dtype
+    from tenon.nn.state import Metadata, StateDict
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d"]
@@ -68,7 +69,7 @@ class _InstanceNorm(_NormBase):
         return result.squeeze(0) if axis == 0 else result
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        self, state_dict: StateDict, prefix: str, local_metadata: Metadata, strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
         if local_metadata.get("version") is None and not self.track_running_stats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon import dtypes
 from tenon.errors import ModuleValueError
@@ -17,6 +17,7 @@ from tenon.tensors.creation.factories import empty, ones, zeros
 if TYPE_CHECKING:
     from tenon.device import DeviceLike
     from tenon.dtypes import dtype
+    from tenon.nn.state import Metadata, StateDict
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm", "RMSNorm"]
@@ -95,7 +96,7 @@ class _NormBase(_Affine):
         )
 
     def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        self, state_dict: StateDict, prefix: str, local_metadata: Metadata, strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
         version = local_metadata.get("version")

@@ -10,10 +10,11 @@ import math
 import numbers
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
+from tenon.engine.types import Forwarded
 from tenon.errors import MissingForwardError, ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn import init
 from tenon.nn.functional.recurrent import walk
@@ -275,7 +276,7 @@ class RNNBase(Module):
                 text += f", {name}={getattr(self, name)}"
         return text
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         super().__setstate__(state)
         self.__dict__.setdefault("proj_size", 0)
 
@@ -285,7 +286,7 @@ def _with_biases(weights: list[Tensor]) -> Sequence[Tensor | None]:
     return weights if len(weights) == 4 else [*weights, None, None]
 
 
-def _refuse_projection(arguments: dict[str, Any]) -> None:
+def _refuse_projection(arguments: dict[str, object]) -> None:
     """Raise ModuleValueError if ``proj_size`` is among the keyword arguments."""
     if "proj_size" in arguments:
         raise ModuleValueError("proj_size argument is only supported for LSTM, not RNN or GRU")
@@ -298,7 +299,7 @@ class RNN(RNNBase):
     dropout=0.0, bidirectional=False, device=None, dtype=None``.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         _refuse_projection(kwargs)
         if len(args) > 3:
             nonlinearity, args = args[3], args[:3] + args[4:]
@@ -324,7 +325,7 @@ class GRU(RNNBase):
     bidirectional=False, device=None, dtype=None``.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         _refuse_projection(kwargs)
         super().__init__("GRU", *args, **kwargs)
 
@@ -342,7 +343,7 @@ class LSTM(RNNBase):
     bidirectional=False, proj_size=0, device=None, dtype=None``; ``proj_size`` projects the hidden states.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Forwarded, **kwargs: Forwarded) -> None:
         super().__init__("LSTM", *args, **kwargs)
 
     def get_expected_cell_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:

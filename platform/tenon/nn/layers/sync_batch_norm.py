@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SyncBatchNorm"]
 
-Array = np.ndarray[Any, Any]
-
 
 class SyncBatchNorm(_BatchNorm):
     """Batch normalisation of ``[N, C, ...]``, in training by the statistics over the batches of all ranks.
@@ -96,7 +94,7 @@ class _Normalise(Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
+        ctx: Any,  # a FunctionCtx with the attribute ``group``
         input: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
@@ -116,7 +114,7 @@ class _Normalise(Function):
         else:
             mean = spread = wide.new_zeros(shape[1])
 
-        def combine(mean: Array, spread: Array) -> list[Array]:
+        def combine(mean: np.ndarray, spread: np.ndarray) -> list[np.ndarray]:
             message = np.concatenate([mean, spread, [count]]).astype(np.float64)
             by_rank = group.all_gather(message, name="statistics of SyncBatchNorm").wait()
             means, spreads = by_rank[:, : mean.size], by_rank[:, mean.size : -1]
@@ -142,7 +140,7 @@ class _Normalise(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # the context of ``forward``
         input, weight, mean, inverse_std, inverse_count = ctx.saved_tensors
         needs_input, needs_weight, needs_bias, *_ = ctx.needs_input_grad
         wide, g = input.to(mean.dtype), grad.to(mean.dtype)
@@ -170,7 +168,7 @@ class _Sum:
     def __init__(self, group: Communicator) -> None:
         self.group = group
 
-    def __call__(self, first: Array, second: Array) -> list[Array]:
+    def __call__(self, first: np.ndarray, second: np.ndarray) -> list[np.ndarray]:
         message = np.stack([first, second]).astype(np.float64)
         sums = self.group.all_reduce(message, name="sums of SyncBatchNorm").wait()
         return [sums[0].astype(first.dtype), sums[1].astype(first.dtype)]
@@ -181,7 +179,7 @@ def _along_channels(values: Tensor, like: Tensor) -> Tensor:
     return values.reshape(1, -1, *[1] * (like.dim() - 2))
 
 
-def _on_host(function: Callable[..., list[Array]], tensors: list[Tensor]) -> list[Tensor]:
+def _on_host(function: Callable[..., list[np.ndarray]], tensors: list[Tensor]) -> list[Tensor]:
     """Call ``function`` with the values of ``tensors`` as NumPy arrays; return its arrays on their device.
 
     A compiled program calls it in every run.

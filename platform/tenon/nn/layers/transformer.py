@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleValueError, ShapeError
@@ -304,8 +304,8 @@ class Transformer(Module):
         self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
         dim_feedforward: int = 2048, dropout: float = 0.1,
         activation: str | Callable[[Tensor], Tensor] = F.relu,
-        custom_encoder: Callable[..., Any] | None = None,
-        custom_decoder: Callable[..., Any] | None = None, layer_norm_eps: float = 1e-5,
+        custom_encoder: Callable[..., Tensor] | None = None,
+        custom_decoder: Callable[..., Tensor] | None = None, layer_norm_eps: float = 1e-5,
         batch_first: bool = False, norm_first: bool = False, bias: bool = True, device: DeviceLike = None,
         dtype: dtype | None = None,
     ) -> None:  # fmt: skip

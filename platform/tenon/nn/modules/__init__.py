@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # a layer class, or a module of this package
     if is_second_name(f"{__name__}.{name}") or name == "utils":
         return importlib.import_module(f"{__name__}.{name}")
     from tenon import nn  # nn imports this package first

@@ -47,12 +47,12 @@ _GLOBALS = frozenset(
 class _HooksModule(types.ModuleType):
     """A module in which the global hook dictionaries are those of ``tenon.nn.hooks``."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in _GLOBALS:
             return getattr(hooks, name)
         raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:  # for the global dictionaries a mapping
         if name in _GLOBALS:
             table = getattr(hooks, name)
             hooks_by_id = dict(value)  # before the clear, as it may be the same dict

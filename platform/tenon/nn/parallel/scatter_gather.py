@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tenon.engine.types import Nested
 from tenon.nn.parallel._functions import DeviceLike, Gather, Scatter
 from tenon.tensors.tensor import Tensor
 
@@ -33,8 +34,11 @@ def scatter(inputs: Nested, target_gpus: Sequence[DeviceLike], dim: int = 0) -> 
 
 
 def scatter_kwargs(
-    inputs: tuple[Any, ...], kwargs: dict[str, Any] | None, target_gpus: Sequence[DeviceLike], dim: int = 0
-) -> tuple[tuple[Any, ...], tuple[dict[str, Any], ...]]:
+    inputs: tuple[Nested, ...],
+    kwargs: dict[str, Nested] | None,
+    target_gpus: Sequence[DeviceLike],
+    dim: int = 0,
+) -> tuple[tuple[Nested, ...], tuple[dict[str, Nested], ...]]:
     """Return positional and keyword arguments for each device, by ``scatter``."""
     positional = list(scatter(inputs, target_gpus, dim)) if inputs else []
     named = list(scatter(kwargs, target_gpus, dim)) if kwargs else []

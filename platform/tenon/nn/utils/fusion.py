@@ -101,7 +101,7 @@ def _check(layer: Module, bn: Module) -> None:
         )
 
 
-def _arguments(layer: Module, bn: Module, kind: str) -> dict[str, Any]:
+def _arguments(layer: Module, bn: Module, kind: str) -> dict[str, Any]:  # tensors, numbers and None
     """Return the keyword arguments of ``fuse_{kind}_bn_weights`` for two modules."""
     return {
         f"{kind}_w": layer.weight,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
+from tenon.engine.types import Forwarded
 from tenon.errors import ModuleError
 from tenon.nn.module import Module, ModuleT
 
 
-def skip_init(module_cls: type[ModuleT], *args: Any, **kwargs: Any) -> ModuleT:
+def skip_init(module_cls: type[ModuleT], *args: Forwarded, **kwargs: Forwarded) -> ModuleT:
     """Return ``module_cls(*args, **kwargs)`` with uninitialised parameters and buffers.
 
     The class must accept ``device``, and its constructor may only initialise parameters, not read them.

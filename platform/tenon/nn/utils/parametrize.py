@@ -11,7 +11,7 @@ Unlike in PyTorch the class of the layer does not change, so the layer can be pi
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -91,7 +91,7 @@ class ParametrizationList(ModuleList):
     def _store_inverse(self, original: Tensor, value: Tensor) -> None:
         """Register the tensors that the right inverses return for ``value``, last inverse first."""
         with no_grad():
-            new: Any = value
+            new: Any = value  # then what a ``right_inverse`` returns
             for module in reversed(list(self)):
                 if hasattr(module, "right_inverse"):
                     # PyTorch's convention for a map without inverse: keep the value.
@@ -146,7 +146,7 @@ class ParametrizationList(ModuleList):
         not fit the stored tensors, which are then unchanged.
         """
         with no_grad():
-            new: Any = value
+            new: Any = value  # then what a ``right_inverse`` returns
             for module in reversed(list(self)):
                 new = inverse(module, new)
             if self.is_tensor:
@@ -388,7 +388,7 @@ def transfer_parametrizations_and_params(
             f"transfer_parametrizations_and_params: {from_module._get_name()} has no parametrizations of"
             f" {tensor_name!r} to transfer."
         )
-    source: ModuleDict = from_module.parametrizations
+    source: Mapping[str, ParametrizationList] = from_module.parametrizations
     for name in list(source) if tensor_name is None else [tensor_name]:
         if not hasattr(to_module, name) and name not in computed(to_module):
             setattr(to_module, name, Parameter(getattr(from_module, name).detach().clone()))

@@ -14,8 +14,8 @@ how a mask joins the pipeline of a weight, are in ``nn/masks.py``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from tenon.engine.types import Forwarded
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn.masks import (
     BasePruningMethod,
@@ -114,7 +114,7 @@ def global_unstructured(
     parameters: Iterable[tuple[Module, str]],
     pruning_method: Callable[..., BasePruningMethod],
     importance_scores: dict[tuple[Module, str], Tensor] | None = None,
-    **kwargs: Any,
+    **kwargs: Forwarded,
 ) -> None:
     """Prune the ``(module, name)`` pairs of ``parameters`` together, as if they were one tensor.
 

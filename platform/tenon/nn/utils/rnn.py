@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from tenon.dtypes import int64
 from tenon.engine.op import table
+from tenon.engine.types import Forwarded
 from tenon.errors import ArgumentError, OptionError, ShapeError
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.creation.ranges import arange
@@ -81,7 +82,7 @@ class PackedSequence(PackedSequence_):
         moved = [None if i is None else i.to(data.device) for i in self[2:]]
         return type(self)(data, self.batch_sizes, *moved)
 
-    def to(self, *args: Any, **kwargs: Any) -> Self:
+    def to(self, *args: Forwarded, **kwargs: Forwarded) -> Self:
         """With ``data.to(...)``; itself if nothing changes."""
         return self._with(self.data.to(*args, **kwargs))
 

@@ -7,7 +7,7 @@ updated by power iteration in each call of the module in training.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.errors import ModuleError, ModuleValueError
 from tenon.nn.functional import normalize
@@ -18,6 +18,7 @@ from tenon.nn.weights import begin_pipeline, pipeline_of, refuse_lazy, remove_ho
 from tenon.tensors.autograd.grad_mode import no_grad
 
 if TYPE_CHECKING:
+    from tenon.nn.state import Metadata, StateDict
     from tenon.tensors.tensor import Tensor
 
 __all__ = ["SpectralNorm", "remove_spectral_norm", "spectral_norm"]
@@ -128,9 +129,7 @@ class SpectralNormStateDictHook:
     def __init__(self, fn: SpectralNorm) -> None:
         self.fn = fn
 
-    def __call__(
-        self, module: Module, state_dict: object, prefix: str, local_metadata: dict[str, Any]
-    ) -> None:
+    def __call__(self, module: Module, state_dict: object, prefix: str, local_metadata: Metadata) -> None:
         """Called by ``state_dict``."""
         local_metadata.setdefault("spectral_norm", {})[f"{self.fn.name}.version"] = self.fn._version
 
@@ -145,7 +144,7 @@ class SpectralNormLoadStateDictPreHook:
         self.fn = fn
 
     def __call__(
-        self, state_dict: dict[str, Any], prefix: str, local_metadata: dict[str, Any], strict: bool,
+        self, state_dict: StateDict, prefix: str, local_metadata: Metadata, strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
         """Called by ``load_state_dict``."""

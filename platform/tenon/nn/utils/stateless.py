@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tenon.engine.types import Forwarded
 from tenon.errors import UnsupportedError
 from tenon.nn.functional_call import functional_call as _call
 from tenon.nn.functional_call import replaced
@@ -20,7 +21,7 @@ def functional_call(
     module: Module,
     parameters_and_buffers: dict[str, Tensor],
     args: Nested = None,
-    kwargs: dict[str, Any] | None = None,
+    kwargs: dict[str, Forwarded] | None = None,
     *,
     tie_weights: bool = True,
     strict: bool = False,

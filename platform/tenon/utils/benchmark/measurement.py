@@ -78,7 +78,7 @@ class Measurement:
     task_spec: TaskSpec
     metadata: dict[object, object] | None = None
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # a field of TaskSpec
         if name in _OF_TASKS:
             return getattr(self.task_spec, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
