@@ -129,6 +129,14 @@ class GraphError(TenonError, RuntimeError):
     """A recorded graph that does not hold together: a pass broke it, or it was built wrongly."""
 
 
+class LoweringError(GraphError, NotImplementedError):
+    """A graph has ops that a target lacks; the message names all of them."""
+
+
+class BundleError(TenonError, ValueError):
+    """An exported bundle is damaged, incomplete or foreign."""
+
+
 class NotFusableError(TenonError, TypeError):
     """An op does not fit into a fused cluster; it runs as its own kernel."""
 

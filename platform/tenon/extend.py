@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from tenon.engine.types import Nested as Nested
     from tenon.engine.types import Operand as Operand
     from tenon.engine.types import OpNamespace as OpNamespace
+    from tenon.export.captured import CapturedGraph as CapturedGraph
+    from tenon.export.captured import Guard as Guard
+    from tenon.export.runner import Runner as Runner
+    from tenon.export.signature import ScalarInput as ScalarInput
+    from tenon.export.signature import Signature as Signature
+    from tenon.export.target import Target as Target
     from tenon.functions.derived import write_into as write_out  # noqa: F401 - offered under another name
     from tenon.graph import cluster as cluster
     from tenon.graph import shape_requests as shape_requests
@@ -110,6 +116,7 @@ _TARGETS = {
     "Aval": "tenon.engine.aval:Aval",
     "Backend": "tenon.kernels.backend:Backend",
     "BasePruningMethod": "tenon.nn.masks:BasePruningMethod",
+    "CapturedGraph": "tenon.export.captured:CapturedGraph",
     "Communicator": "tenon.distributed.communication.communicator:Communicator",
     "Compiler": "tenon.kernels.compiler:Compiler",
     "Composite": "tenon.engine.op:Composite",
@@ -119,6 +126,7 @@ _TARGETS = {
     "Device": "tenon.device:Device",
     "FusedKernel": "tenon.kernels.compiler:FusedKernel",
     "Graph": "tenon.graph.graph:Graph",
+    "Guard": "tenon.export.captured:Guard",
     "Kernel": "tenon.kernels.backend:Kernel",
     "KernelRow": "tenon.kernels.kernel_table:KernelRow",
     "KernelTable": "tenon.kernels.kernel_table:KernelTable",
@@ -139,9 +147,13 @@ _TARGETS = {
     "Primitive": "tenon.engine.op:Primitive",
     "Recipe": "tenon.training.recipe:Recipe",
     "Ref": "tenon.graph.graph:Ref",
+    "Runner": "tenon.export.runner:Runner",
+    "ScalarInput": "tenon.export.signature:ScalarInput",
     "Session": "tenon.training.session:Session",
     "ShapeRequest": "tenon.graph.tracing:ShapeRequest",
     "ShortKernel": "tenon.kernels.short_kernels:ShortKernel",
+    "Signature": "tenon.export.signature:Signature",
+    "Target": "tenon.export.target:Target",
     "Tensor": "tenon.tensors.tensor:Tensor",
     "Thunk": "tenon.kernels.compiler:Thunk",
     "Trace": "tenon.graph.tracing:Trace",

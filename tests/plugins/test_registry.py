@@ -88,7 +88,7 @@ def test_unknown_name_lists_the_known_where_none_is_near(empty_host):
 
 def test_unknown_name_of_a_kind_nobody_offers_says_so(empty_host):
     with pytest.raises(PluginNotFoundError, match="No loaded plugin offers any"):
-        registry.resolve("exporters", "onnx")
+        registry.resolve("targets", "onnx")
 
 
 def test_unknown_name_chains_the_traceback_of_the_plugin_that_failed(install, fresh_host):

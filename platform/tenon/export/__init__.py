@@ -1,1 +1,30 @@
-"""Graphs that leave tenon: captured, lowered to the ops of a target, written, and verified."""
+"""Export: capture a model or a training step as a graph, transform it, and write it for other machines.
+
+>>> import tenon
+>>> model = tenon.nn.Sequential(tenon.nn.Linear(4, 2), tenon.nn.ReLU()).eval()
+>>> graph = tenon.export.capture(model, tenon.ones(1, 4))
+>>> [node.name for node in graph.calls]
+['linear', 'relu']
+>>> tuple(graph.run(tenon.zeros(1, 4)).shape)
+(1, 2)
+
+``capture.py`` records, ``captured.py`` is the result, ``lowering.py`` rewrites it in the ops of a target.
+"""
+
+from tenon.export.capture import capture
+from tenon.export.captured import CapturedGraph, Guard
+from tenon.export.lowering import lower
+from tenon.export.runner import Runner
+from tenon.export.signature import ScalarInput, Signature
+from tenon.export.target import Target
+
+__all__ = [
+    "CapturedGraph",
+    "Guard",
+    "Runner",
+    "ScalarInput",
+    "Signature",
+    "Target",
+    "capture",
+    "lower",
+]

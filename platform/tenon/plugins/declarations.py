@@ -24,7 +24,7 @@ KINDS: Mapping[str, str] = {
     "observers": "observer",
     "communicators": "communicator",
     "comm_hooks": "communication hook",
-    "exporters": "exporter",
+    "targets": "export target",
     "ops": "op",
     "recipes": "recipe",
     "commands": "command",
@@ -157,12 +157,12 @@ def tenon_comm_hooks() -> Mapping[str, str]:
 
 
 @hookspec
-def tenon_exporters() -> Mapping[str, str]:
-    """Format name -> target of an exporter that writes a model in that format.
+def tenon_targets() -> Mapping[str, str]:
+    """Name -> target of a ``tenon.extend.Target`` subclass, which writes captured graphs for other machines.
 
-    Called: at the first use of the kind, when a format is named.
+    Called: at the first use of the kind, when ``tenon export --to`` or ``tenon.export`` names one.
     Mode: collect.
-    Example: ``return {"onnx": "tenon_onnx.exporter:OnnxExporter"}``
+    Example: ``return {"c": "tenon_target_c.target:CTarget"}``
     """
     raise NotImplementedError
 

@@ -55,7 +55,7 @@ def parts(node: Node) -> tuple[list[Node], list[Ref]] | None:
 
     None if it cannot be written as calls.
     """
-    calls = _Calls(node)
+    calls = Calls(node)
     try:
         outputs = _outputs(node, Namespace(calls), [calls.operand(a) for a in node.args])
     except NotFusableError:
@@ -119,8 +119,8 @@ def _dissolves(node: Node, backend: Backend) -> bool:
     return all(a.dtype.itemsize > 2 or a.dtype.kind not in "fV" for a in node.avals)
 
 
-class _Calls(Builder):
-    """A builder that appends calls of a graph."""
+class Calls(Builder):
+    """A builder that appends calls of a graph, the parts of the composite ``node``."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -131,13 +131,14 @@ class _Calls(Builder):
 
     def operand(self, value: NodeArgument) -> Operand:
         """Return an argument of the composite as a value of the builder."""
-        return self._valued(value) if value.__class__ is Ref else value
+        return self.valued(value) if value.__class__ is Ref else value
 
     def ref(self, value: Value) -> Ref:
         """Return the graph's value of a value of the builder."""
         return self.refs[value.ref.index]
 
-    def _valued(self, ref: Ref) -> Value:
+    def valued(self, ref: Ref) -> Value:
+        """Return a value of the graph as one of the builder."""
         self.refs.append(ref)
         return Value(self, BuilderRef(len(self.refs) - 1), ref.aval, weak=ref.scalar)
 
@@ -147,6 +148,10 @@ class _Calls(Builder):
             return op.decompose(Namespace(self), *args, **attrs)
         if op.kind in _EFFECTS or op.outputs != 1:
             raise NotFusableError(f"{self.node.op.name} draws, sends or splits: it stays one call.")
+        return self.append(op, args, attrs)
+
+    def append(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
+        """Append a call of ``op``, which has one output; return its value."""
         values = [a for a in args if isinstance(a, Value)]
         if values and all(v.weak for v in values):
             raise NotFusableError(f"{op.name} of numbers that change is no call.")
@@ -158,4 +163,4 @@ class _Calls(Builder):
         call.attrs, call.avals, call.module, call.where = attrs, (aval,), self.node.module, self.node.where
         call.phase = self.node.phase
         self.nodes.append(call)
-        return self._valued(call.out())
+        return self.valued(call.out())

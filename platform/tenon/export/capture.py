@@ -1,0 +1,228 @@
+"""``capture``: call a model or function once, and return its computation as an editable graph.
+
+Python runs as usual and every op is recorded, so loops and branches are followed as they went. Parameters,
+buffers, optimizer state and the random generator are left as they were before the call.
+
+Next: ``recorder.py`` records, ``naming.py`` labels inputs, ``captured.py`` is the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tenon.engine.types import Array, Nested
+from tenon.errors import ArgumentError, CaptureError
+from tenon.export import naming
+from tenon.export.captured import CapturedGraph
+from tenon.export.recorder import CaptureRecorder
+from tenon.export.signature import Leaf, Result, Signature, TensorArgument
+from tenon.export.simplify import simplify
+from tenon.graph.graph import Node, Write
+from tenon.random.generator import fork_rng
+from tenon.tensors.autograd.grad_mode import enable_grad, no_grad
+from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
+from tenon.tensors.tensor import Tensor
+
+#: How often a call is made that creates parameters of lazy modules or state of optimizers.
+_ATTEMPTS = 3
+
+
+def capture(
+    function: Callable[..., Nested],
+    *examples: Nested,
+    train: bool = False,
+    guards: bool = False,
+    kwargs: Mapping[str, Nested] | None = None,
+) -> CapturedGraph:
+    """Call ``function(*examples, **kwargs)`` and return its graph; a module runs in the mode that it is in.
+
+    Without ``train`` no gradients are recorded. With it, ``function`` is a whole training step, which zeroes
+    gradients, runs forward and backward and lets an optimizer step. New parameters and state are the graph's
+    ``writes``; learning rates, other options and the number of the step are scalar inputs.
+
+    A value of a tensor that Python reads (``if x.sum() > 0:``) raises CaptureError; with ``guards`` a
+    decision by a boolean or an integer is kept as a condition that every run of the graph checks.
+
+    >>> import tenon
+    >>> print(capture(lambda x: (x * 2).relu(), tenon.ones(3)))  # doctest: +ELLIPSIS
+    %0: float32[3] = input  # x
+    %1: float32[3] = mul(%0, 2.0)  # ...
+    %2: float32[3] = relu(%1)  # ...
+    return %2
+    """
+    history: list[CaptureRecorder] = []
+    with enable_grad() if train else no_grad():
+        try:
+            return _settled(history, function, (examples, dict(kwargs or {})), guards)
+        finally:
+            for recorder in reversed(history):
+                recorder.undo()
+
+
+def _settled(
+    history: list[CaptureRecorder],
+    function: Callable[..., Nested],
+    call: tuple[tuple[Nested, ...], dict[str, Nested]],
+    guards: bool,
+) -> CapturedGraph:
+    """Record calls, which all start from the same state, until one makes no state or parameters."""
+    expected: dict[int, np.ndarray] = {}
+    for attempt in range(_ATTEMPTS):
+        recorder = CaptureRecorder(guards)
+        history.append(recorder)
+        with fork_rng():
+            graph = _record(recorder, function, call)
+        # A function that builds modules of its own does so every time.
+        if recorder.settling is None and (attempt or not recorder.made_parameters()):
+            recorder.check_numbers()
+            _compare(recorder.present(), expected)
+            return graph
+        expected = recorder.present()
+        recorder.undo(keep_states=True)
+        recorder.reset_new_states()
+    raise CaptureError(
+        f"each of {_ATTEMPTS} calls created optimizer state ({recorder.settling}). Make one step before the "
+        "capture."
+    )
+
+
+def _compare(arrays: dict[int, np.ndarray], expected: dict[int, np.ndarray]) -> None:
+    """Raise CaptureError unless a step from zero state computes what the optimizer's first step computed."""
+    for key, array in expected.items():
+        if key in arrays and not np.allclose(arrays[key], array, rtol=1e-5, atol=1e-7, equal_nan=True):
+            raise CaptureError(
+                "the first step of the optimizer differs from all later ones (with dampening, for example), "
+                "so that no graph holds for both. Make one step before the capture."
+            )
+
+
+def _record(
+    recorder: CaptureRecorder,
+    function: Callable[..., Nested],
+    call: tuple[tuple[Nested, ...], dict[str, Nested]],
+) -> CapturedGraph:
+    """Record one call."""
+    leaves, spec = tree_flatten(call)
+    _make_distinct(leaves)
+    args, kwargs = tree_unflatten(leaves, spec)
+    names = naming.argument_names(function, args, kwargs)
+    try:
+        recorder.start()
+        nodes = {
+            index: recorder.argument(leaf, names[index])
+            for index, leaf in enumerate(leaves)
+            if isinstance(leaf, Tensor)
+        }
+        result = function(*args, **kwargs)
+        return _finish(recorder, function, nodes, (leaves, spec), result)
+    finally:
+        try:
+            recorder.stop()
+        finally:
+            recorder.stop()  # the first may have been interrupted
+
+
+def _make_distinct(leaves: list[Leaf]) -> None:
+    """Copy tensors among ``leaves`` that share memory with an earlier one: they are separate arguments."""
+    known: list[Array] = []
+    for index, leaf in enumerate(leaves):
+        if not isinstance(leaf, Tensor):
+            continue
+        if not isinstance(leaf.raw, np.ndarray):
+            raise ArgumentError(
+                f"an example is on {leaf.device}; graphs are captured on the CPU. Move model and examples "
+                "there by .cpu()."
+            )
+        if any(np.may_share_memory(leaf.raw, other) for other in known):
+            leaves[index] = leaf = leaf.detach().clone()
+        known.append(leaf.raw)
+
+
+def _finish(
+    recorder: CaptureRecorder,
+    function: Callable[..., Nested],
+    nodes: dict[int, Node],
+    call: tuple[list[Leaf], TreeSpec],
+    result: Nested,
+) -> CapturedGraph:
+    """Complete the graph of a call that has returned ``result``."""
+    graph = recorder.captured
+    _refuse_effects(recorder)
+    flat, out_spec = tree_flatten(result)
+    returned: list[Leaf] = []
+    for leaf in flat:
+        if isinstance(leaf, Tensor):
+            returned.append(Result(len(graph.outputs)))
+            graph.outputs.append(recorder.ref(leaf))
+        else:
+            returned.append(leaf)
+    _add_writes(recorder, nodes)
+    states = naming.label_states(recorder, function, {node.label for node in nodes.values()})
+    scalars = naming.label_scalars(recorder)
+    graph.guards = list({(g.value, g.question, repr(g.other)): g for g in recorder.found_guards}.values())
+    simplify(graph)
+    present = {node.label for node in graph.nodes}
+    leaves, in_spec = call
+    graph.signature = Signature(
+        in_spec,
+        tuple(TensorArgument(nodes[i].label) if i in nodes else leaf for i, leaf in enumerate(leaves)),
+        out_spec,
+        tuple(returned),
+        {label: kind for label, kind in states.items() if label in present},
+        tuple(scalar for scalar in scalars if scalar.name in present),
+    )
+    graph.verify()
+    return graph
+
+
+def _refuse_effects(recorder: CaptureRecorder) -> None:
+    """Raise CaptureError for effects beside the ops that no run of the graph would repeat."""
+    if recorder.after:
+        raise CaptureError(
+            "a learning rate scheduler steps in the captured function. Call its step() outside: the learning "
+            "rate is an input of every run."
+        )
+    for problem in filter(None, (ask() for ask in recorder.questions)):
+        raise CaptureError(f"{problem}. Bring both into the captured function, or leave both out of it.")
+
+
+def _add_writes(recorder: CaptureRecorder, nodes: dict[int, Node]) -> None:
+    """Add the writes into parameters, buffers, optimizer state and gradients that were there before."""
+    graph, arguments = recorder.captured, set(nodes.values())
+    written: dict[Node, Write] = {}
+    for storage in recorder.values.storages:
+        node = storage.node
+        if not storage.written or node is None or node.kind != "input":
+            continue
+        if node in arguments:
+            raise CaptureError(
+                f"the argument {node.label!r} is changed in place. Change a copy of it: {node.label}.clone()."
+            )
+        if node in recorder.read_states:
+            raise CaptureError(
+                f"Python reads a tensor at {recorder.read_states[node]} that the function changes, so that "
+                "the next run may decide otherwise. Compute with where()."
+            )
+        written[node] = Write(node, storage.ref)
+    for leaf, before in recorder.gradients_before.values():
+        _add_gradient(recorder, leaf, before, written)
+    graph.writes = list(written.values())
+    recorder.refuse_shared(list(written))
+
+
+def _add_gradient(
+    recorder: CaptureRecorder, leaf: Tensor, before: Tensor | None, written: dict[Node, Write]
+) -> None:
+    """Add the write of a gradient that the call adds to: the next run adds to the sum."""
+    read = recorder.initial_gradients.get(id(leaf))
+    if read is None or leaf._grad is None or recorder.created_inside(leaf):
+        return
+    if before is None:
+        raise CaptureError(
+            "the step leaves gradients to which the next one would add. Begin it with optimizer.zero_grad()."
+        )
+    found = recorder.outside.get(id(before.raw))
+    if found is not None and found[0] not in written:
+        written[found[0]] = Write(found[0], recorder.ref(leaf._grad))

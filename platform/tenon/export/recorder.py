@@ -1,0 +1,237 @@
+"""``CaptureRecorder``: a recorder that undoes what the captured call did to tensors and optimizers.
+
+Next: ``capture.py`` runs a function under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from tenon.engine.types import Array
+from tenon.errors import CaptureError
+from tenon.export.captured import CapturedGraph, Guard
+from tenon.graph.graph import Node
+from tenon.graph.recorder import Recorder
+from tenon.graph.scalars import Reading, Scalar
+from tenon.graph.values import Values
+from tenon.kernels.backend import backend_named
+from tenon.tensors.call_site import user_line
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.optim.optimizer import Optimizer
+    from tenon.optim.types import State
+
+
+class CaptureRecorder(Recorder):
+    """Records one call. ``undo`` puts tensors, gradients and optimizer state back as they were before it."""
+
+    def __init__(self, keep_guards: bool) -> None:
+        super().__init__(backend_named("cpu"), strict=True)
+        self._keep_guards = keep_guards
+        self.graph = self.captured = CapturedGraph()
+        self.values = Values(self.captured, self.backend)
+        #: The conditions by which Python decided something.
+        self.found_guards: list[Guard] = []
+        #: Values from outside that Python read: their input nodes, and where.
+        self.read_states: dict[Node, str] = {}
+        #: The scalar inputs: node, key, value of the captured run, name of the option.
+        self.scalar_inputs: list[tuple[Node, Hashable, float, str]] = []
+        #: By id of the array, tensors that were written and their values before.
+        self.before: dict[int, tuple[Tensor, Array, Array]] = {}
+        #: By id, leaves whose gradient was replaced, and the gradient before.
+        self.gradients_before: dict[int, tuple[Tensor, Tensor | None]] = {}
+        #: By id, the optimizers that made steps, and their state before.
+        self.states_before: dict[int, tuple[Optimizer, dict[Tensor, State]]] = {}
+
+    # --- what to undo ---
+
+    def writing(self, tensor: Tensor) -> None:
+        """Callback: the memory of ``tensor`` is about to change; keep its values."""
+        self._keep(tensor)
+        super().writing(tensor)
+
+    def _keep(self, tensor: Tensor) -> None:
+        raw = tensor.raw
+        if id(raw) not in self.before and hasattr(raw, "copy"):
+            self.before[id(raw)] = (tensor, raw, raw.copy())
+
+    def gradient_read(self, leaf: Tensor) -> None:
+        """Callback: ``leaf.grad`` is read, and may be replaced."""
+        self.gradients_before.setdefault(id(leaf), (leaf, leaf._grad))
+        super().gradient_read(leaf)
+
+    def gradient_set(self, leaf: Tensor) -> None:
+        """Callback: ``leaf.grad`` is about to become another tensor, or None."""
+        self.gradients_before.setdefault(id(leaf), (leaf, leaf._grad))
+        super().gradient_set(leaf)
+
+    def _register(self, optimizer: Optimizer) -> None:
+        if id(optimizer) not in self.states_before:
+            held = {p: dict(state) for p, state in optimizer.state.items()}
+            self.states_before[id(optimizer)] = (optimizer, held)
+        super()._register(optimizer)
+
+    def undo(self, keep_states: bool = False) -> None:
+        """Restore the tensors that the call wrote, gradients, and the state of optimizers.
+
+        With ``keep_states`` the state that the call created stays, with its values before the first write.
+        """
+        for _, raw, values in reversed(self.before.values()):
+            raw[...] = values
+        for leaf, grad in self.gradients_before.values():
+            leaf._grad = grad
+        for optimizer, held in () if keep_states else self.states_before.values():
+            optimizer.state.clear()
+            optimizer.state.update(held)
+
+    def present(self) -> dict[int, np.ndarray]:
+        """Return copies, by id of the array, of the tensors that the call wrote and of optimizer state."""
+        arrays = {id(raw): raw for _, raw, _ in self.before.values()}
+        for optimizer, _ in self.states_before.values():
+            for state in optimizer.state.values():
+                arrays |= {id(value.raw): value.raw for value in state.values() if isinstance(value, Tensor)}
+        return {key: np.array(raw) for key, raw in arrays.items()}
+
+    def reset_new_states(self) -> None:
+        """Set to zero the state that an optimizer made of its first result, such as a momentum."""
+        for optimizer, held in self.states_before.values():
+            for p, state in optimizer.state.items():
+                for name, value in state.items():
+                    if not isinstance(value, Tensor) or name in held.get(p, {}):
+                        continue
+                    entry = self.values.find(value.raw)
+                    if entry is not None and entry.storage.node is None:
+                        value.raw[...] = 0
+
+    def made_parameters(self) -> bool:
+        """Whether the call created parameters or buffers of modules that ran: lazy ones."""
+        tensors = (t for root in self.roots.values() for t in (*root.parameters(), *root.buffers()))
+        return any(self.created_inside(tensor) for tensor in tensors)
+
+    def check_numbers(self) -> None:
+        """Raise CaptureError if an optimizer keeps state as Python numbers, which a graph cannot update."""
+        for optimizer, held in self.states_before.values():
+            for p, state in optimizer.state.items():
+                for name, value in state.items():
+                    before = held.get(p, {}).get(name)
+                    if not isinstance(value, Tensor) and value is not before and value != before:
+                        raise CaptureError(
+                            f"{type(optimizer).__name__} keeps its state {name!r} as a "
+                            f"{type(value).__name__}, which changes from {before!r} to {value!r}: a graph "
+                            "updates tensors only. Use another optimizer."
+                        )
+
+    def refuse_shared(self, written: list[Node]) -> None:
+        """Raise CaptureError if a tensor that is written shares memory with another input."""
+        for one in written:
+            for node, tensor in self.outside.values():
+                a, b = one.value.raw, tensor.raw
+                if node is not one and np.may_share_memory(a, b) and np.shares_memory(a, b):
+                    raise CaptureError(
+                        f"two tensors from outside share memory ({one.label or one!r} and "
+                        f"{node.label or node!r}) and one of them is written. Give them memory of their own, "
+                        "or make the view inside the captured function."
+                    )
+
+    # --- numbers of optimizers ---
+
+    def _scalar(self, key: Hashable, get: Reading, value: float, label: str) -> Scalar:
+        known = key in self._scalars
+        scalar = super()._scalar(key, get, value, label)
+        if not known:
+            self.scalar_inputs.append((scalar.node, key, value, label))
+        return scalar
+
+    def step_count(self, optimizer: Optimizer, state: State, steps: int) -> Scalar | int:
+        """Return the number of this step of a parameter; keep the count."""
+        if isinstance(state["step"], Tensor):
+            self._keep(state["step"])
+        return super().step_count(optimizer, state, steps)
+
+    def guard_scalar(self, scalar: Scalar, question: str, other: object, answer: float) -> None:
+        """Keep that a question about a scalar must have this answer."""
+        right = other.node.out() if isinstance(other, Scalar) else other
+        self.found_guards.append(Guard(scalar.node.out(), question, right, answer, user_line()))
+
+    # --- values that Python reads ---
+
+    def _host_read(self, raw: Array) -> np.ndarray:
+        """Replace ``backend.to_host``: Python reads the values of ``raw``."""
+        if not self._listens():
+            return self._read(raw)
+        entry = self.values.find(raw)
+        if entry is None:  # a tensor from outside that no op has read
+            return self._read(raw)
+        ref, where = self.values.read(entry), user_line()
+        states = _states_alone(ref.node)
+        if states is not None:
+            for node in states:
+                self.read_states.setdefault(node, where)
+            return self._read(raw)
+        if not self._keep_guards or raw.size != 1 or raw.dtype.kind not in "biu":
+            self._refuse_read(raw, where)
+        question, answer = ("bool", bool(raw)) if raw.dtype.kind == "b" else ("int", int(raw))
+        self.found_guards.append(Guard(ref, question, None, answer, where))
+        return self._read(raw)
+
+    def _refuse_read(self, raw: Array, where: str) -> NoReturn:
+        kept = (
+            "guards=True keeps conditions on booleans and integers, not on other values"
+            if self._keep_guards
+            else "guards=True keeps the decision, as a condition that every run checks"
+        )
+        raise CaptureError(
+            f"Python reads the value of a tensor of shape {list(raw.shape)} and dtype {raw.dtype} at {where} "
+            "(an if, a loop, item(), numpy(), float() or a print): the graph would hold for this value only. "
+            f"Compute with where(), or return the tensor and decide after the call; {kept}."
+        )
+
+    def guard_value(self, what: str, get: Callable[[], object]) -> None:
+        """Accept that ``get()`` had its present value: the graph is a copy of this call."""
+
+    def expect(self, condition: Tensor, value: Tensor, what: str) -> Tensor | None:
+        """Refuse a run that may stop in the middle."""
+        raise CaptureError(
+            f"a GradScaler decides by the gradients whether a step is made ({what}), at {user_line()}. "
+            "Capture a step without it: a graph makes the same step in every run."
+        )
+
+    def unsupported(self, what: str) -> None:
+        """Refuse an effect that a graph has no node for."""
+        if self._listens():
+            raise CaptureError(
+                f"{what} cannot be captured, at {user_line()}. Do it outside of the captured function."
+            )
+
+    def reading(self, raw: Array, what: str) -> None:
+        """Refuse a shape that depends on values."""
+        if self._listens():
+            entry = self.values.find(raw)
+            if entry is not None and self.values.read(entry).node.kind != "constant":
+                raise CaptureError(
+                    f"{what} gives a result whose shape depends on the data, at {user_line()}. A graph has "
+                    "fixed shapes: use a form with a fixed shape (masked_fill, where), or leave this part "
+                    "out."
+                )
+
+
+def _states_alone(node: Node) -> set[Node] | None:
+    """Return the states that ``node`` is computed from, beside constants; None if it depends on arguments."""
+    states: set[Node] = set()
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.effect or node.kind == "scalar" or (node.kind == "input" and node.value is None):
+            return None
+        if node.kind == "input":
+            states.add(node)
+        stack += [ref.node for ref in node.refs]
+    return states

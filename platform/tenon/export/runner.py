@@ -1,0 +1,119 @@
+"""``Runner``: runs a captured graph op by op, with state and scalars of its own.
+
+It is the reference by which test vectors are made and targets are judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tenon.engine.aval import Aval
+from tenon.engine.types import Array, Nested
+from tenon.errors import ArgumentError, CaptureError, DTypeError, ShapeError
+from tenon.graph.graph import Node, NodeArgument, Ref
+from tenon.graph.interpreter import Interpreter
+from tenon.graph.scalars import QUESTIONS
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.export.captured import CapturedGraph, Guard
+
+
+class Runner:
+    """Calls a captured graph as the function was called. Writes go to the runner's copies of the state.
+
+    >>> import tenon
+    >>> model = tenon.nn.Linear(2, 1)
+    >>> optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
+    >>> def step(x):
+    ...     optimizer.zero_grad()
+    ...     loss = model(x).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> runner = Runner(tenon.export.capture(step, tenon.ones(4, 2), train=True))
+    >>> first, second = runner(tenon.ones(4, 2)), runner(tenon.ones(4, 2))
+    >>> bool(second < first)
+    True
+    >>> runner.scalars["optimizer.lr"] = 0.0
+    """
+
+    def __init__(self, graph: CapturedGraph) -> None:
+        self.graph = graph
+        #: By label, the present arrays of parameters, buffers and optimizer state.
+        self.state: dict[str, np.ndarray] = {
+            node.label: np.array(as_array(node.value)) for node in graph.states
+        }
+        #: By name, the number that the next run reads: set a learning rate here.
+        self.scalars: dict[str, float] = {scalar.name: scalar.value for _, scalar in graph.scalars}
+
+    def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
+        """Run once; return what the function returned, with new tensors."""
+        leaves = self.graph.signature.flatten(args, kwargs)
+        outputs = self.run([as_array(leaf) for leaf in leaves])
+        return self.graph.signature.unflatten([wrap(array, device="cpu") for array in outputs])
+
+    def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Run once on arrays for the arguments; return the outputs of the graph."""
+        graph = self.graph
+        given: dict[Node, Array] = {node: self.state[node.label] for node in graph.states}
+        if len(arrays) != len(graph.arguments):
+            raise ArgumentError(
+                f"{len(arrays)} arrays were given for the arguments {', '.join(graph.signature.inputs)}."
+            )
+        for node, array in zip(graph.arguments, arrays, strict=True):
+            self.check(node, array)
+            given[node] = array
+        numbers = [self.scalars[scalar.name] for _, scalar in graph.scalars]
+        interpreter = Interpreter(graph)
+        outputs, writes = interpreter.run(given, numbers)
+        for guard in graph.guards:
+            _check_guard(guard, interpreter.values)
+        results = [np.array(array) for array in outputs]
+        for target, array in writes.items():
+            self.state[target.label] = np.array(array)
+        for _, scalar in graph.scalars:
+            self.scalars[scalar.name] += scalar.increment
+        return results
+
+    def check(self, node: Node, array: np.ndarray) -> None:
+        """Raise unless ``array`` fits the argument ``node``."""
+        check_argument(node.label, node.avals[0], array)
+
+
+def check_argument(name: str, aval: Aval, array: np.ndarray) -> None:
+    """Raise ShapeError or DTypeError unless ``array`` has the shape and dtype of the argument ``name``."""
+    if array.dtype != aval.dtype:
+        raise DTypeError(f"argument {name!r} has dtype {array.dtype}, but {aval.dtype} was captured.")
+    if tuple(array.shape) != tuple(aval.shape):
+        raise ShapeError(
+            f"argument {name!r} has shape {list(array.shape)}, but {list(aval.shape)} was captured. Capture "
+            "with dynamic= for sizes that change."
+        )
+
+
+def _check_guard(guard: Guard, values: Mapping[Ref, Array]) -> None:
+    value = _plain(guard.value, values)
+    answer = QUESTIONS[guard.question](value, _plain(guard.other, values))
+    if answer != guard.answer:
+        raise CaptureError(
+            f"Python decided by a value at {guard.where or 'an unknown place'}: it was {guard.answer!r} when "
+            f"the function was captured and is {answer!r} now, so the graph does not hold. Capture the "
+            "function again, or compute with where()."
+        )
+
+
+def _plain(value: NodeArgument, values: Mapping[Ref, Array]) -> float:
+    found = values[value] if value.__class__ is Ref else value
+    return found.item() if hasattr(found, "shape") else found
+
+
+def as_array(value: object) -> np.ndarray:
+    """Return the array of a tensor, or of what NumPy makes one of."""
+    if isinstance(value, Tensor):
+        return value._backend.to_host(value.raw)
+    return np.asarray(value)

@@ -1,0 +1,62 @@
+"""``Target``: writes a captured graph for another machine, and runs what it wrote to verify it.
+
+Plugins offer targets by the hook ``tenon_targets``. A target states the ops that it has; graphs arrive in
+those ops only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from tenon.export.captured import CapturedGraph
+from tenon.export.lowering import Rule, lower
+
+if TYPE_CHECKING:
+    from tenon.export.vectors import Vectors
+
+
+class Target:
+    """Base class of targets, made without arguments.
+
+    A subclass defines ``name``, ``ops``, ``write`` and ``run``; ``check`` refuses graphs for other reasons
+    than a missing op, and ``unavailable`` says why nothing can be run on this machine.
+    """
+
+    #: The name by which ``tenon export --to`` finds it, and of its folder in a bundle.
+    name: ClassVar[str]
+    #: The names of the ops that it has.
+    ops: ClassVar[Collection[str]] = frozenset()
+    #: For ops that it has not: how to compute them by others.
+    rules: ClassVar[Mapping[str, Rule]] = {}
+
+    def lowered(self, graph: CapturedGraph) -> CapturedGraph:
+        """Return ``graph`` in the ops of this target; LoweringError names all that are missing."""
+        result = lower(graph, self.ops, self.rules)
+        self.check(result)
+        return result
+
+    def check(self, graph: CapturedGraph) -> None:
+        """Raise LoweringError if the target cannot write ``graph``, which is in its ops."""
+
+    def write(self, graph: CapturedGraph, vectors: Vectors | None, folder: Path) -> None:
+        """Write ``graph``, which is in the ops of this target, into the empty ``folder``.
+
+        ``vectors`` has inputs and the outputs that the model computed of them, for tests of its own.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no write(graph, vectors, folder).")
+
+    def run(self, folder: Path, runs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+        """Run what ``write`` left in ``folder`` and return the outputs of each run.
+
+        The runs, each a list of arrays for the arguments, follow one another: a training step begins with
+        the state that the run before it left.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no run(folder, runs).")
+
+    def unavailable(self) -> str | None:
+        """Return why nothing can be run on this machine ("no C compiler: gcc"), or None."""
+        return None

@@ -1,0 +1,90 @@
+"""``Vectors``: inputs of a captured function, the outputs that it computed of them, and the tolerance.
+
+A target passes if it computes the outputs of all runs within the tolerance. The runs of a training step
+follow one another, each from the state that the run before it left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tenon.engine.types import Nested
+from tenon.export.captured import CapturedGraph
+from tenon.export.runner import Runner, as_array
+
+#: The tolerance of floats, absolute and relative to the output.
+TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run: the arrays of the arguments, and those of the outputs, both in the order of the signature."""
+
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The runs, and how far outputs may be off: ``absolute + relative * |output|``."""
+
+    runs: list[Run]
+    absolute: float = TOLERANCE
+    relative: float = TOLERANCE
+
+    def excess(self, results: Sequence[Sequence[np.ndarray]]) -> float:
+        """Return the largest difference of ``results`` to the outputs, in units of the tolerance.
+
+        Up to 1 is right. Infinity for a NaN, another shape or another number of outputs.
+        """
+        worst = 0.0
+        if len(results) != len(self.runs):
+            return float("inf")
+        for run, result in zip(self.runs, results, strict=True):
+            if len(result) != len(run.outputs):
+                return float("inf")
+            for own, other in zip(run.outputs, result, strict=True):
+                worst = max(worst, self._excess(own, other))
+        return worst
+
+    def _excess(self, own: np.ndarray, other: np.ndarray) -> float:
+        if own.shape != other.shape:
+            return float("inf")
+        if not own.size:
+            return 0.0
+        exact = own.dtype.kind not in "fcV"
+        if exact:
+            return 0.0 if np.array_equal(own, other) else float("inf")
+        wide = np.complex128 if own.dtype.kind == "c" else np.float64
+        left, right = own.astype(wide), other.astype(wide)
+        same = (left == right) | (np.isnan(left) & np.isnan(right))
+        with np.errstate(invalid="ignore"):
+            ratio = np.abs(left - right) / (self.absolute + self.relative * np.abs(left))
+        ratio = np.where(same, 0.0, ratio)
+        worst = float(np.max(ratio))
+        return worst if worst == worst else float("inf")
+
+
+def make_vectors(
+    graph: CapturedGraph, calls: Sequence[tuple[Nested, ...]], tolerance: float | None = None
+) -> Vectors:
+    """Run ``graph`` on the arguments of each call, in order, and return what it computed.
+
+    The default tolerance is 1e-5; of a model in 8-bit integers one step, a 255th of the largest output.
+    """
+    runner = Runner(graph)
+    runs = []
+    for call in calls:
+        inputs = [as_array(leaf) for leaf in graph.signature.flatten(call, {})]
+        inputs = [np.array(array) for array in inputs]
+        runs.append(Run(inputs, runner.run(inputs)))
+    if tolerance is not None:
+        return Vectors(runs, tolerance, tolerance)
+    if any(a.dtype.name in ("int8", "uint8") for node in graph.calls for a in node.avals):
+        floats = [out for run in runs for out in run.outputs if out.dtype.kind == "f" and out.size]
+        largest = max((float(np.max(np.abs(out))) for out in floats), default=0.0)
+        return Vectors(runs, max(largest / 255, TOLERANCE), TOLERANCE)
+    return Vectors(runs)

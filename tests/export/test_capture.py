@@ -1,0 +1,290 @@
+"""``capture``: what is in the graph, what it computes, what is left as it was, and what is refused."""
+
+import re
+
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import ArgumentError, CaptureError, DTypeError, ShapeError
+from tenon.export import Runner, capture
+from tenon.nn import functional as F
+from tenon.testing.suites.target_models import MODELS, DynamicNet, Net
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    tenon.manual_seed(0)
+
+
+def flat(value):
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_captured_model_computes_what_the_model_computes(name):
+    example = MODELS[name]()
+
+    graph = capture(example.model, *example.args)
+
+    with tenon.no_grad():
+        expected = flat(example.model(*example.args))
+    for mine, own in zip(flat(graph.run(*example.args)), expected, strict=True):
+        assert tenon.equal(mine, own)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_input_has_a_name_and_state_its_tensor(name):
+    example = MODELS[name]()
+
+    graph = capture(example.model, *example.args)
+
+    assert len({node.label for node in graph.inputs}) == len(graph.inputs)
+    assert [node.value for node in graph.arguments] == [None] * len(example.args)
+    own = {**dict(example.model.named_parameters()), **dict(example.model.named_buffers())}
+    for node in graph.states:
+        assert node.value is own[node.label]
+        assert graph.signature.states[node.label] == (
+            "parameter" if isinstance(node.value, nn.Parameter) else "buffer"
+        )
+    assert {node.label for node in graph.states} | set(graph.signature.inputs) == {
+        node.label for node in graph.inputs
+    }
+
+
+def test_the_text_names_modules_lines_and_parameters():
+    net = Net().eval()
+
+    text = str(capture(net, tenon.ones(2, 4)))
+
+    assert text.splitlines()[0] == "%0: float32[2, 4] = input  # x"
+    assert "float32[3, 4] = input  # l0.weight" in text
+    assert re.search(r"= linear\(%0, %1, %2\)  # l0 .*target_models\.py:\d+", text) or "  # l0" in text
+    assert text.splitlines()[-1].startswith("return %")
+
+
+def test_loops_and_branches_are_followed_as_they_went():
+    net = DynamicNet(5).eval()
+    net.to(tenon.float32)
+
+    leaky, plain = capture(net, tenon.ones(2, 4)), capture(net, tenon.ones(2, 4), "relu")
+
+    assert [node.name for node in leaky.calls] == ["linear"] * 5 + ["leaky_relu", "linear"]
+    assert [node.name for node in plain.calls] == ["linear"] * 5 + ["relu", "linear"]
+    with pytest.raises(ArgumentError, match="captured with the plain argument 'relu', but was given 'lrelu'"):
+        plain.run(tenon.ones(2, 4), "lrelu")
+
+
+def test_a_branch_on_data_is_refused_with_file_and_line():
+    def function(x):
+        if x.sum() > 0:
+            return x
+        return -x
+
+    with pytest.raises(CaptureError, match=rf"dtype bool at {re.escape(__file__)}:\d+"):
+        capture(function, tenon.ones(3))
+
+
+def test_a_branch_on_data_is_kept_as_a_guard_on_request():
+    def function(x):
+        if x.sum() > 0:
+            return x * 2
+        return -x
+
+    graph = capture(function, tenon.ones(3), guards=True)
+
+    assert re.search(r"^guard .*%\d+.* is True  # .*test_capture\.py:\d+$", str(graph), re.M)
+    assert graph.run(tenon.full((3,), 2.0)).tolist() == [4.0] * 3
+    with pytest.raises(CaptureError, match=r"test_capture\.py:\d+: it was True .* and is False now"):
+        graph.run(-tenon.ones(3))
+
+
+def test_a_float_that_python_reads_is_refused_even_with_guards():
+    with pytest.raises(CaptureError, match="guards=True keeps conditions on booleans and integers"):
+        capture(lambda x: x * x.sum().item(), tenon.ones(3), guards=True)
+
+
+def test_a_shape_that_depends_on_data_is_refused():
+    with pytest.raises(CaptureError, match="depends on the data"):
+        capture(lambda x: x[x > 0], tenon.ones(3))
+
+
+def test_a_constant_may_decide():
+    graph = capture(lambda x: x + 1 if tenon.ones(1).sum() > 0 else x, tenon.ones(3))
+
+    assert [node.name for node in graph.calls] == ["add"]
+
+
+def test_state_and_generator_stay_as_they_were():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = tenon.get_rng_state()
+
+    graph = capture(model, tenon.randn(5, 3, generator=tenon.Generator().manual_seed(1)))
+
+    assert all(tenon.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert tenon.equal(tenon.get_rng_state(), state)
+    assert sorted(write.target.label for write in graph.writes) == [
+        "1.num_batches_tracked", "1.running_mean", "1.running_var",
+    ]  # fmt: skip
+    assert "dropout_mask" in [node.name for node in graph.calls]
+
+
+def test_nests_of_arguments_and_results_are_kept():
+    def function(batch, *, scale):
+        return {"sum": batch["a"] + batch["b"][0], "scaled": (batch["a"] * scale, "text")}
+
+    batch = {"a": tenon.ones(2), "b": [tenon.full((2,), 3.0)]}
+    graph = capture(function, batch, kwargs={"scale": tenon.full((1,), 5.0)})
+
+    assert graph.signature.inputs == ["batch.a", "batch.b.0", "scale"]
+    result = graph.run(batch, scale=tenon.full((1,), 2.0))
+    assert result["sum"].tolist() == [4.0, 4.0]
+    assert result["scaled"][0].tolist() == [2.0, 2.0] and result["scaled"][1] == "text"
+    with pytest.raises(ArgumentError, match=r"takes \(\{'a': \*, 'b': \[\*\]\}, scale=\*\), but was given"):
+        graph.run(tenon.ones(2), scale=tenon.ones(1))
+
+
+def test_an_argument_that_is_returned_or_passed_twice():
+    x = tenon.arange(3.0)
+
+    graph = capture(lambda a, b: (a, a - b), x, x)
+
+    assert graph.signature.inputs == ["a", "b"]
+    first, difference = graph.run(tenon.ones(3), tenon.full((3,), 3.0))
+    assert first.tolist() == [1.0] * 3 and difference.tolist() == [-2.0] * 3
+
+
+def test_wrong_arguments_are_named():
+    graph = capture(lambda image: image * 2, tenon.ones(2, 3))
+
+    with pytest.raises(ShapeError, match=r"argument 'image' has shape \[2, 4\], but \[2, 3\] was captured"):
+        graph.run(tenon.ones(2, 4))
+    with pytest.raises(DTypeError, match="argument 'image' has dtype int64, but float32"):
+        graph.run(tenon.ones(2, 3, dtype=tenon.int64))
+    with pytest.raises(ArgumentError, match="does not take the 2 examples"):
+        capture(Net(), tenon.ones(2, 4), tenon.ones(1))
+
+
+def test_an_argument_that_is_changed_in_place_is_refused():
+    def function(images):
+        images.add_(1)
+        return images
+
+    example = tenon.ones(3)
+    with pytest.raises(CaptureError, match=r"'images' is changed in place.*images\.clone\(\)"):
+        capture(function, example)
+    assert example.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_several_modules_are_told_apart_by_their_variables():
+    encoder, decoder = nn.Linear(2, 3), nn.Linear(3, 2)
+
+    graph = capture(lambda x: decoder(encoder(x)), tenon.ones(1, 2))
+
+    assert [node.label for node in graph.states] == [
+        "encoder.weight", "encoder.bias", "decoder.weight", "decoder.bias",
+    ]  # fmt: skip
+
+
+def test_a_plain_tensor_of_a_module_is_named_by_its_attribute():
+    class Shifted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Module()
+            self.inner.shift = [tenon.ones(2)][0]
+
+        def forward(self, x):
+            return x + self.inner.shift
+
+    graph = capture(Shifted(), tenon.ones(2))
+
+    assert graph.signature.states == {"inner.shift": "tensor"}
+
+
+def test_a_lazy_module_makes_its_parameters_first():
+    model = nn.Sequential(nn.LazyLinear(3), nn.ReLU()).eval()
+
+    graph = capture(model, tenon.ones(2, 5))
+
+    assert [node.label for node in graph.states] == ["0.weight", "0.bias"]
+
+
+def test_a_compiled_module_is_captured_like_the_module():
+    model = nn.Sequential(nn.Linear(3, 2), nn.ReLU()).eval()
+
+    graph = capture(tenon.compile(model), tenon.ones(1, 3))
+
+    assert [node.name for node in graph.calls] == ["linear", "relu"]
+
+
+def test_an_error_of_the_function_leaves_no_recorder():
+    def broken(x):
+        x.add_(1)
+        raise RuntimeError("broken")
+
+    x = tenon.zeros(2)
+    with pytest.raises(RuntimeError, match="broken"):
+        capture(broken, x)
+    assert x.tolist() == [0.0, 0.0]
+    assert capture(lambda x: x + 1, x).run(x).tolist() == [1.0, 1.0]
+
+
+def test_copies_can_be_changed_apart():
+    graph = capture(Net().eval(), tenon.ones(2, 4))
+    text = str(graph)
+
+    copy = graph.copy()
+    copy.nodes[-1].args = (copy.nodes[-1].args[0], *copy.nodes[-1].args[1:])
+    copy.outputs.append(copy.calls[0].out())
+    copy.calls[0].attrs["changed"] = True
+
+    assert str(graph) == text and len(copy.outputs) == 2
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "int8-weights"])
+def test_quantized_models(scheme):
+    example = MODELS["digits"]()
+    small, _ = tenon.quantize(example.model, scheme, [example.args[0]])
+
+    graph = capture(small, *example.args)
+
+    with tenon.no_grad():
+        assert tenon.equal(graph.run(*example.args), small(*example.args))
+
+
+def test_pruned_and_compacted_models():
+    example = MODELS["digits"]()
+    model, images = example.model, example.args[0]
+    tenon.prune.mask_channels(model, images, 0.5)
+    masked = capture(model, images)
+    with tenon.no_grad():
+        expected = model(images)
+    assert tenon.equal(masked.run(images), expected)
+
+    tenon.prune.compact(model, images, seconds=0.01)
+    compacted = capture(model, images)
+
+    assert tenon.allclose(compacted.run(images), expected, atol=1e-5)
+    weights = [sum(node.avals[0].size for node in graph.states) for graph in (masked, compacted)]
+    assert weights[1] < 0.7 * weights[0]
+
+
+def test_functions_of_gradients_are_captured_in_train_mode():
+    def slope(x):
+        return tenon.autograd.grad(x.sin().sum(), x)[0]
+
+    graph = capture(slope, tenon.ones(3).requires_grad_(), train=True)
+
+    assert tenon.allclose(graph.run(tenon.arange(3.0)), tenon.arange(3.0).cos())
+
+
+def test_runner_keeps_its_own_state():
+    model = nn.BatchNorm1d(2)
+    runner = Runner(capture(model, tenon.randn(4, 2)))
+
+    runner(tenon.full((4, 2), 3.0))
+
+    assert runner.state["num_batches_tracked"] == 1 and model.num_batches_tracked == 0
+    assert runner.state["running_mean"] == pytest.approx([0.3, 0.3])
+    assert F.relu(model.running_mean).tolist() == [0.0, 0.0]
