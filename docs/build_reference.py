@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tenon.engine.op import Op, attribute_names
+from tenon.engine.op import Composite, Op
 
 PAGES = (
     "tenon",
@@ -134,7 +134,8 @@ def defined_here(cls: type, name: str) -> bool:
 def signature(thing: Any) -> str:
     """``(x, y, *, axis)``, without annotations that say nothing; empty where Python knows none."""
     if isinstance(thing, Op):
-        attrs = attribute_names(thing)
+        states_attrs = inspect.signature(thing.decompose if isinstance(thing, Composite) else thing.infer)
+        attrs = [p.name for p in states_attrs.parameters.values() if p.kind is p.KEYWORD_ONLY]
         return f"({', '.join([*thing.inputs, *(['*', *attrs] if attrs else [])])})"
     try:
         found = inspect.signature(thing)

@@ -55,7 +55,7 @@ def test_so_they_do_in_another_thread():
 
 
 def test_passes_that_never_end_are_a_recursion_error(monkeypatch):
-    monkeypatch.setattr("tenon.engine.depth._LAST", 5000)
+    monkeypatch.setattr("tenon.engine.running_pass._LAST", 5000)
     limit = sys.getrecursionlimit()
 
     with pytest.raises(RecursionError):

@@ -33,7 +33,7 @@ from tenon.autograd.selective_checkpoint import (
 )
 from tenon.device import Device
 from tenon.dtypes import dtype
-from tenon.engine.backward_end import PASS
+from tenon.engine.running_pass import PASS
 from tenon.engine.sweep import Sweep
 from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS

@@ -23,7 +23,6 @@ from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.tape import CustomNode, StandIn
-from tenon.engine.undefined import zeros
 from tenon.errors import DTypeError, GradError
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
@@ -63,8 +62,8 @@ class FunctionNode(CustomNode):
         if ctx.materialize_grads and any(g is None for g in grads):
             plain = () if ctx._materialize_non_diff_grads else self.plain
             grads = [
-                z if g is None and i not in plain else g
-                for i, (g, z) in enumerate(zip(grads, zeros(self), strict=True))
+                self._zeros(a) if g is None and a is not None and i not in plain else g
+                for i, (g, a) in enumerate(zip(grads, self.output_avals, strict=True))
             ]
         rule = function.backward
         if function.vjp is not Function.vjp:
@@ -81,6 +80,11 @@ class FunctionNode(CustomNode):
         """Call ``apply_tensors`` with zeros, or with None if the function does not materialize gradients."""
         grads = [None] * len(self.output_avals)
         return self.apply_tensors(grads[0] if self.op.outputs == 1 else grads, create_graph)
+
+    def _zeros(self, aval: Aval) -> Tensor:
+        array = self.backend.raw.new_full(aval, shape=aval.shape, value=0, dtype=aval.dtype)
+        result: Tensor = Tensor.make(array, self.backend)
+        return result
 
     def _checked(self, grads: tuple[Tensor | None, ...]) -> list[Tensor | None]:
         """Return ``grads`` in the shapes and dtypes of the inputs; GradError if they cannot be theirs."""

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from tenon.autograd.function_context import FunctionCtx
 from tenon.engine import tape
-from tenon.engine.backward_end import PASS, queue_callback
 from tenon.engine.grad_mode import UNCOUNTED
+from tenon.engine.running_pass import PASS, queue_callback
 from tenon.engine.sweep import Sweep
 from tenon.errors import GradError, MutationError
 from tenon.tensors.autograd.handles import RemovableHandle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tenon.engine.backward_end import PASS
+from tenon.engine.running_pass import PASS
 from tenon.engine.sweep import Sweep
 from tenon.errors import GradError
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import Aval
-from tenon.engine.backward_end import PASS
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite
+from tenon.engine.running_pass import PASS
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.types import Attrs
 from tenon.engine.watchers import WATCHERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tenon.engine.backward_end import queue_callback
+from tenon.engine.running_pass import queue_callback
 from tenon.tensors.creation.create import tensor as _tensor
 from tenon.tensors.tensor import Tensor
 

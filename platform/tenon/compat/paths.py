@@ -23,8 +23,9 @@ _IN_COMPAT_OF = {
 _MOVED: dict[str, dict[str, str]] = {
     "tenon.core": {
         "tenon.engine": (
-            "accumulate arrivals aval backward backward_end depth dispatch hooks interceptor op"
-            " plans quiet scopes second_order sweep tape undefined value watch>watchers"
+            "accumulate arrivals>hooks aval backward backward_end>running_pass depth>running_pass dispatch"
+            " hooks interceptor op plans quiet scopes second_order>gradient_rules sweep tape undefined>sweep"
+            " value watch>watchers"
         ),
         "tenon.kernels": "backend following meta order promotion rounding",
         "tenon.tensors.autograd": "edges>nodes grad_mode handle>handles saving>saved_tensor_hooks",
@@ -63,6 +64,10 @@ _MOVED: dict[str, dict[str, str]] = {
         ),
     },
     "tenon.engine": {
+        "tenon.engine": (
+            "arrivals>hooks backward_end>running_pass depth>running_pass second_order>gradient_rules"
+            " undefined>sweep"
+        ),
         "tenon.kernels": "backend expressions following kernel_table meta order promotion rounding",
         "tenon.tensors": "generation precision",
         "tenon.tensors.autograd": "edges>nodes handle>handles saving>saved_tensor_hooks",

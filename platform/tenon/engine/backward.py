@@ -8,24 +8,22 @@ with the checks of their arguments, are in ``tensors/autograd/passes.py``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from tenon.engine.accumulate import accumulate
-from tenon.engine.backward_end import PASS, call_queued
-from tenon.engine.depth import EVERY, ROOM
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.quiet import IGNORE, enter, leave
+from tenon.engine.running_pass import EVERY, PASS, RECURSION_LIMIT, call_queued
 from tenon.engine.sweep import Sweep
-from tenon.engine.tape import Node
+from tenon.engine.tape import LEAF, Node
 from tenon.engine.types import Array, Gradient
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
-
-_LEAF = -1
 
 
 def accumulate_gradients(
@@ -96,7 +94,7 @@ def _run(sweep: Sweep, roots: Sequence[Value], grads: Sequence[Gradient]) -> Non
     previous, outer, around = MODE.enabled, PASS.partial, PASS.sweep
     inside = PASS.inside = PASS.inside + 1
     if not inside % EVERY:
-        ROOM.take()
+        RECURSION_LIMIT.increase()
     token = enter(IGNORE)
     try:
         MODE.enabled, PASS.partial, PASS.sweep = sweep.create_graph, sweep.wanted is not None, sweep
@@ -113,11 +111,11 @@ def _run(sweep: Sweep, roots: Sequence[Value], grads: Sequence[Gradient]) -> Non
         leave(token)
         PASS.inside = inside - 1
         if not inside % EVERY:
-            ROOM.leave()
+            RECURSION_LIMIT.restore()
 
 
 def _key(tensor: Value) -> tuple[int, int]:
-    return (id(tensor), _LEAF) if tensor._node is None else (id(tensor._node), tensor._index)
+    return (id(tensor), LEAF) if tensor._node is None else (id(tensor._node), tensor._index)
 
 
 def _want(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) -> None:
@@ -127,59 +125,34 @@ def _want(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) -> Non
             t._refresh()
     sweep.wanted = {_key(t): None for t in targets}
     goals = {id(t) if t._node is None else id(t._node) for t in targets}
-    needed: set[int] = set()
-    leads: dict[int, bool] = {}
-    for root in roots:
-        _mark(root._node if root._node is not None else root, goals, leads)
-    needed.update(key for key, value in leads.items() if value)
-    sweep.needed = needed
-    beyond = _beyond(targets, leads)
-    for t in targets:
-        if t._node is not None:
-            t._node.watched = True
-            if id(t._node) not in beyond:
-                sweep.stops.add(id(t._node))
+    needed = sweep.needed = set()
+    for node in _oldest_first(roots):
+        leads = any(e is not None and (id(e[0]) in needed or id(e[0]) in goals) for e in node.edges)
+        if leads or id(node) in goals:
+            needed.add(id(node))
+        if id(node) in goals:
+            node.watched = True
+            if not leads:
+                sweep.stops.add(id(node))
 
 
-def _mark(start: Node | Value, goals: set[int], leads: dict[int, bool]) -> None:
-    """Set ``leads[id(node)]`` to whether a path from the node reaches a goal; iterative, for deep graphs."""
-    stack = [(start, False)]
+def _oldest_first(roots: Sequence[Value]) -> list[Node]:
+    """The nodes behind ``roots``, each after all nodes that its edges lead to."""
+    found: dict[int, Node] = {}
+    stack = [root._node for root in roots if root._node is not None]
     while stack:
-        node, done = stack.pop()
-        if done:
-            reaches = id(node) in goals
-            for e in getattr(node, "edges", ()):
-                if e is not None and leads.get(id(e[0])):
-                    reaches = True
-                    break
-            leads[id(node)] = reaches
-            continue
-        if id(node) in leads:
-            continue
-        leads[id(node)] = False
-        stack.append((node, True))
-        for e in getattr(node, "edges", ()):
-            if e is not None and id(e[0]) not in leads:
-                if e[1] == _LEAF:
-                    leads[id(e[0])] = id(e[0]) in goals
-                else:
-                    stack.append((e[0], False))
-
-
-def _beyond(targets: Sequence[Value], leads: dict[int, bool]) -> set[int]:
-    """Ids of target nodes from which another target is still reachable, so they must run too."""
-    return {
-        id(t._node)
-        for t in targets
-        if t._node is not None and any(e is not None and leads.get(id(e[0]), False) for e in t._node.edges)
-    }
+        node = stack.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            stack += [e[0] for e in node.edges if e is not None and e[1] != LEAF]
+    return sorted(found.values(), key=attrgetter("seq"))
 
 
 def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep) -> list[Gradient]:
     """Check and return the initial gradients: ones for scalars where none is given."""
     if len(grads) != len(roots):
         raise GradError(f"got {len(roots)} tensors and {len(grads)} gradients")
-    result = []
+    result: list[Gradient] = []
     for root, grad in zip(roots, grads, strict=True):
         if root._view is not None:
             root._refresh()
@@ -188,40 +161,48 @@ def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep
                 "element 0 of tensors does not require grad and does not have a grad_fn: nothing that led to"
                 " it requires grad. Set requires_grad on a leaf, and compute outside no_grad()."
             )
-        raw = root.raw
         if grad is None:
-            if raw.size != 1:
-                raise GradError(
-                    "grad can be implicitly created only for scalar outputs, not for shape"
-                    f" {list(raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
-                )
-            if raw.dtype.kind == "c":
-                raise GradError(
-                    f"grad can be implicitly created only for real scalar outputs but got {root.dtype}. Take"
-                    " .real or .abs() of it, or pass gradient=."
-                )
-            ones = root._backend.raw.new_full(raw, shape=raw.shape, value=1, dtype=raw.dtype)
-            if WATCHERS.recorder is not None:
-                WATCHERS.recorder.made(ones)
+            ones = _ones(root)
             result.append(Value.make(ones, root._backend) if sweep.as_tensors else ones)
-            continue
         else:
-            if tuple(grad.raw.shape) != tuple(raw.shape):
-                raise GradError(
-                    f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape"
-                    f" of {root.shape}."
-                )
-            value = grad
-            if (value.raw.dtype.kind == "c") is not (raw.dtype.kind == "c"):
-                raise GradError(
-                    "For complex Tensors, both grad_output and output are required to have the same dtype."
-                    f" Mismatch in dtype: grad_output[0] has a dtype of {grad.dtype} and output[0] has a"
-                    f" dtype of {root.dtype}."
-                )
-            if value.raw.dtype != raw.dtype:
-                value = table.cast(value, dtype=raw.dtype)
-        result.append(value if sweep.as_tensors else _data(value))
+            value = _checked(root, grad)
+            result.append(value if sweep.as_tensors else _data(value))
     return result
+
+
+def _ones(root: Value) -> Array:
+    raw = root.raw
+    if raw.size != 1:
+        raise GradError(
+            "grad can be implicitly created only for scalar outputs, not for shape"
+            f" {list(raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
+        )
+    if raw.dtype.kind == "c":
+        raise GradError(
+            f"grad can be implicitly created only for real scalar outputs but got {root.dtype}. Take"
+            " .real or .abs() of it, or pass gradient=."
+        )
+    ones: Array = root._backend.raw.new_full(raw, shape=raw.shape, value=1, dtype=raw.dtype)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.made(ones)
+    return ones
+
+
+def _checked(root: Value, grad: Value) -> Value:
+    raw = root.raw
+    if tuple(grad.raw.shape) != tuple(raw.shape):
+        raise GradError(
+            f"Mismatch in shape: grad_output[0] has a shape of {grad.shape} and output[0] has a shape"
+            f" of {root.shape}."
+        )
+    if (grad.raw.dtype.kind == "c") is not (raw.dtype.kind == "c"):
+        raise GradError(
+            "For complex Tensors, both grad_output and output are required to have the same dtype."
+            f" Mismatch in dtype: grad_output[0] has a dtype of {grad.dtype} and output[0] has a"
+            f" dtype of {root.dtype}."
+        )
+    cast: Value = grad if grad.raw.dtype == raw.dtype else table.cast(grad, dtype=raw.dtype)
+    return cast
 
 
 def _data(value: Value) -> Array:

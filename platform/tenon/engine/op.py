@@ -224,9 +224,10 @@ class Op:
     @functools.cached_property
     def defaults(self) -> Attrs:
         """The optional attrs and their default values."""
+        states_attrs = self.decompose if isinstance(self, Composite) else self.infer
         return {
             p.name: p.default
-            for p in inspect.signature(_states_attrs(self)).parameters.values()
+            for p in inspect.signature(states_attrs).parameters.values()
             if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
         }
 
@@ -371,17 +372,3 @@ class _Counting:
             return kernel(*args, **attrs)
 
         return call
-
-
-def _states_attrs(op: Op) -> OpFunction:
-    """The method whose keyword-only parameters are the attrs of ``op``."""
-    return op.decompose if isinstance(op, Composite) else op.infer
-
-
-def attribute_names(op: Op) -> tuple[str, ...]:
-    """The names of the attrs of ``op``, for documentation and checks."""
-    return tuple(
-        p.name
-        for p in inspect.signature(_states_attrs(op)).parameters.values()
-        if p.kind is inspect.Parameter.KEYWORD_ONLY
-    )

@@ -15,25 +15,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tenon import dtypes
-from tenon.engine import second_order
+from tenon.engine import gradient_rules
 from tenon.engine.accumulate import DESTINATION, accumulate
-from tenon.engine.arrivals import Arrivals
-from tenon.engine.hooks import run_prehooks, run_tensor_hooks
+from tenon.engine.gradient_rules import Rules, defined, rule_per_input
+from tenon.engine.hooks import HookedLeaves, after_node, as_tensor, before_node, run_tensor_hooks
 from tenon.engine.interceptor import SLOT
-from tenon.engine.plans import EngineBackend
-from tenon.engine.tape import CustomNode, Edge, Edges, Hooks, Node
-from tenon.engine.types import Array, Attrs, Gradient, OpFunction, OpNamespace
-from tenon.engine.undefined import send_nothing, visit_nothing
+from tenon.engine.tape import LEAF, CustomNode, Edge, Edges, Node
+from tenon.engine.types import Array, Attrs, Gradient, OpNamespace
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
-from tenon.errors import GradError
 
-_LEAF = -1
 _FLOAT32 = dtypes.float32.numpy
 _NONE: dict[Any, Any] = {}
 _push = heapq.heappush
-#: One rule per input; None for an input without gradient.
-Rules = tuple[OpFunction | None, ...]
 Visit = Callable[[Node, Gradient], None]
 
 
@@ -53,11 +47,10 @@ class Sweep:
         self.heap: list[tuple[int, Node]] = []
         self.pending: dict[Node, Gradient] = {}  # node -> gradient, or list of them for several outputs
         self.owned: set[Node] = set()  # nodes whose pending gradient is a sum owned by this pass
-        self.undefined: set[Node] = set()  # nodes that no gradient has reached yet, see undefined.py
-        self.hooked: Arrivals | None = None  # leaves with hooks, which run on the complete gradient
-        self.wanted: dict[tuple[int, int], Gradient] | None = (
-            None  # (id of target, output index) -> collected gradient
-        )
+        self.undefined: set[Node] = set()  # nodes that no gradient has reached yet, see ``send_undefined``
+        self.hooked: HookedLeaves | None = None  # leaves whose hooks wait for the complete gradient
+        #: ``(id of target, output index)`` -> collected gradient.
+        self.wanted: dict[tuple[int, int], Gradient] | None = None
         self.needed: set[int] | None = None  # ids of the nodes that lead to a wanted input
         self.stops: set[int] = set()  # ids of wanted nodes with no wanted input behind them
         self.accumulates = True  # gradients are accumulated (``backward``), not returned (``grad``)
@@ -66,7 +59,7 @@ class Sweep:
         """Send ``grads`` (tensors if ``as_tensors``, else arrays) into ``roots`` and empty the heap."""
         for root, grad in zip(roots, grads, strict=True):
             if root._node is None:
-                self.send((root, _LEAF), grad, False)
+                self.send((root, LEAF), grad, False)
             else:
                 self.send((root._node, root._index), grad, False)
         heap, pending, owned, undefined = self.heap, self.pending, self.owned, self.undefined
@@ -83,7 +76,7 @@ class Sweep:
             if undefined and node in undefined:
                 undefined.discard(node)
                 del pending[node]
-                visit_nothing(self, node)
+                self.visit_undefined(node)
             elif simple and node.__class__ is Node and not node.watched:
                 visit_plain(node, pending.pop(node))
             else:
@@ -91,12 +84,12 @@ class Sweep:
             if self.hooked is not None:
                 self.hooked.visited(node)
         if self.hooked is not None:
-            self.hooked.rest()
+            self.hooked.finish()
 
     def send(self, edge: tuple[Any, int], grad: Gradient, fresh: bool) -> None:
         """Add ``grad`` to the pending gradient at ``edge``; ``fresh``: nothing else refers to this array."""
         target, index = edge
-        if index == _LEAF:
+        if index == LEAF:
             self.reach_leaf(target, grad, fresh)
             return
         if self.needed is not None and id(target) not in self.needed:
@@ -148,7 +141,7 @@ class Sweep:
             out = getattr(node.backend.raw, node.op.name)(*args, **attrs)  # the op repeats
         f, joint, residuals = node.backend.raw, plan.joint, plan.residuals
         if plan.several:
-            grad = _materialize(node, grad)
+            grad = defined(f, node, grad)
             f = node.backend.short_raw if grad[0].dtype.itemsize == 2 else f
         elif grad.dtype is not _FLOAT32 and grad.dtype.itemsize == 2:
             f = node.backend.short_raw
@@ -195,7 +188,7 @@ class Sweep:
     ) -> list[Gradient]:
         """Gradients of the inputs as arrays, each by its own rule; None for inputs without gradient."""
         if len(rules) != len(edges):
-            rules = _spread(rules, edges)
+            rules = rule_per_input(rules, edges)
         results: list[Gradient] = []
         for edge, rule in zip(edges, rules):  # noqa: B905
             if edge is None or rule is None:
@@ -215,7 +208,7 @@ class Sweep:
         return [
             (
                 e
-                if e is not None and (id(e[0]) in needed if e[1] >= 0 else (id(e[0]), _LEAF) in wanted)  # type: ignore[operator]
+                if e is not None and (id(e[0]) in needed if e[1] >= 0 else (id(e[0]), LEAF) in wanted)  # type: ignore[operator]
                 else None
             )
             for e in edges
@@ -224,7 +217,7 @@ class Sweep:
     def visit(self, node: Node, grad: Gradient) -> None:
         """Run ``node``'s rules on ``grad`` and send the results on."""
         if node.watched:
-            grad = self.before(node, grad)
+            grad = before_node(self, node, grad)
         if self.stops and id(node) in self.stops:
             return
         edges = node.edges if self.needed is None else self.open_edges(node.edges)
@@ -232,109 +225,32 @@ class Sweep:
         if isinstance(node, CustomNode):
             results = self.custom(node, grad)
         elif self.as_tensors:
-            results = second_order.gradients(node, edges, grad, self.create_graph)
+            results = gradient_rules.on_tensors(node, edges, grad, self.create_graph)
         else:
-            results = self.by_rules(node, edges, grad)
+            results = gradient_rules.on_arrays(node, edges, grad)
         if WATCHERS.differentiated is not None:
             WATCHERS.differentiated(node, results)
         if node.node_hooks is not None:
-            results = self.after(node, results, grad)
+            results = after_node(self, node, results, grad)
         if not self.keep_graph:
             node.release()
         as_tensors = self.as_tensors
         for position, (edge, result) in enumerate(zip(edges, results, strict=True)):
             if edge is not None and result is None and isinstance(node, CustomNode):
-                send_nothing(self, edge)
+                self.send_undefined(edge)
             elif edge is not None and result is not None:
                 fresh = not as_tensors and result is not grad and getattr(result, "base", None) is None
                 if fresh and op.joint is not None:
                     fresh = not any(result is other for other in results[:position])
                 self.send(edge, result, fresh)
 
-    def by_rules(self, node: Node, edges: Edges, grad: Gradient) -> list[Gradient]:
-        """Gradients of an op's inputs, as arrays."""
-        op, attrs = node.op, node.attrs
-        node.check()
-        if op.outputs != 1:
-            grad = _materialize(node, grad)
-        args, out = node.args, node.out
-        if node.packed is not None or node.overwritten():
-            arguments, output = node.values()
-            args = [a.raw if isinstance(a, Value) else a for a in arguments]
-            out = None if output is None else output.raw
-        short = op.outputs == 1 and grad.dtype.itemsize == 2
-        f = node.backend.short_raw if short else node.backend.raw
-        if op.joint is not None:
-            needs = tuple(e is not None for e in edges)
-            extra = {"residuals": node.unpacked_residuals()} if op.residuals else {}
-            return list(op.joint(f, grad, out, *args, needs=needs, **extra, **attrs))
-        rules = op.rules if len(op.rules) == len(edges) else _spread(op.rules, edges)
-        return [
-            None if e is None or rule is None else rule(f, grad, out, *args, **attrs)
-            for e, rule in zip(edges, rules, strict=True)
-        ]
-
     def custom(self, node: CustomNode, grad: Gradient) -> list[Gradient]:
         """Run a custom node, which works on tensors even where this sweep works on arrays."""
         if self.as_tensors:
             return list(node.apply_tensors(grad, self.create_graph))
         single = node.op.outputs == 1
-        grads = self._tensor(grad, node.backend) if single else [self._tensor(g, node.backend) for g in grad]
+        grads = as_tensor(grad, node.backend) if single else [as_tensor(g, node.backend) for g in grad]
         return [None if r is None else r.raw for r in node.apply_tensors(grads, self.create_graph)]
-
-    def before(self, node: Node, grad: Gradient) -> Gradient:
-        """Process a node's incoming gradients: tensor hooks, retained gradients, wanted inputs, pre-hooks."""
-        single = node.op.outputs == 1
-        if node.hooks is not None:
-            for index, hooks in node.hooks.items():
-                if single:
-                    grad = run_tensor_hooks(hooks, grad, node.backend)
-                else:
-                    grad[index] = run_tensor_hooks(hooks, grad[index], node.backend)
-        if node.retained is not None:
-            for index, reference in node.retained.items():
-                tensor, value = reference(), grad if single else grad[index]
-                if tensor is not None and value is not None:
-                    tensor._grad = None if tensor._grad is None else tensor._grad.clone()
-                    accumulate(tensor, value, False, self.create_graph)
-        if self.wanted is not None:
-            for index in range(1 if single else len(grad)):
-                key = (id(node), index)
-                value = grad if single else grad[index]
-                if key in self.wanted and value is not None:
-                    self.wanted[key] = value
-        # Last: pre-hooks change what the node receives, not what is retained; none run where ``grad`` stops.
-        if node.node_prehooks is not None and (self.accumulates or id(node) not in self.stops):
-            grad = self._prehooks(node, node.node_prehooks, grad, single)
-        return grad
-
-    def _prehooks(self, node: Node, hooks: Hooks, grad: Gradient, single: bool) -> Gradient:
-        for hook in list(hooks.values()):
-            outputs = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
-            changed = hook(outputs)
-            if changed is not None:
-                changed = changed if isinstance(changed, (tuple, list)) else (changed,)
-                values = [g if self.as_tensors or g is None else g.raw for g in changed]
-                grad = values[0] if single else values
-        return grad
-
-    def after(self, node: Node, results: list[Gradient], grad: Gradient) -> list[Gradient]:
-        """Run the node hooks, which see, and may replace, the gradients of the inputs."""
-        single = node.op.outputs == 1
-        outputs = tuple(self._tensor(g, node.backend) for g in ((grad,) if single else grad))
-        for hook in list((node.node_hooks or {}).values()):
-            inputs = tuple(self._tensor(g, node.backend) for g in results)
-            changed = hook(inputs, outputs)
-            if changed is not None:
-                changed = changed if isinstance(changed, (tuple, list)) else (changed,)
-                results = [g if self.as_tensors or g is None else g.raw for g in changed]
-        return results
-
-    @staticmethod
-    def _tensor(grad: Gradient, backend: EngineBackend) -> Value | None:
-        return (
-            grad if grad is None or isinstance(grad, Value) else Value.make(backend.as_array(grad), backend)
-        )
 
     def reach_leaf(self, leaf: Value, grad: Gradient, fresh: bool) -> None:
         """Accumulate or collect a gradient at a leaf: immediately, or if the leaf has hooks once its gradient
@@ -342,12 +258,12 @@ class Sweep:
         extra = leaf.__dict__
         if extra and ("_post_accumulate_hooks" in extra or extra.get("_hooks")):
             if self.hooked is None:
-                self.hooked = Arrivals(self)
-            self.hooked.arrive(leaf, grad, fresh)
+                self.hooked = HookedLeaves(self)
+            self.hooked.add(leaf, grad, fresh)
         elif self.wanted is None:
             accumulate(leaf, grad, fresh, self.create_graph)
         else:
-            key = (id(leaf), _LEAF)
+            key = (id(leaf), LEAF)
             if key in self.wanted:
                 if self.accumulates:
                     accumulate(leaf, grad, fresh, self.create_graph)
@@ -355,46 +271,33 @@ class Sweep:
                 collected = self.wanted[key]
                 self.wanted[key] = grad if collected is None else collected + grad
 
-    def deliver(self, leaf: Value, grad: Gradient, fresh: bool) -> None:
-        """Run the hooks of ``leaf`` on its complete gradient and accumulate the result."""
-        extra = leaf.__dict__
-        if self.wanted is not None and (id(leaf), _LEAF) not in self.wanted:
+    # A custom Function that returns None for an input that requires grad sends an undefined gradient. As in
+    # PyTorch, the nodes behind are visited all the same: an op passes the None on, a Function receives zeros
+    # (or None, with ``set_materialize_grads(False)``), and hooks on nodes are called.
+
+    def send_undefined(self, edge: tuple[Any, int]) -> None:
+        """Schedule a visit of the node at ``edge``, even if no gradient reaches it."""
+        target, index = edge
+        if index < 0 or target in self.pending or (self.needed is not None and id(target) not in self.needed):
             return
-        hooks = extra.get("_hooks")
-        if hooks:
-            grad = run_tensor_hooks(hooks, grad, leaf._backend)
-        if not self.accumulates:
-            assert self.wanted is not None
-            self.wanted[id(leaf), _LEAF] = grad
-            return
-        if not leaf._track:  # frozen after the op ran
-            return
-        before, after = extra.get("_node_prehooks"), extra.get("_node_hooks")
-        if before:
-            grad = run_prehooks(leaf, self._tensor(grad, leaf._backend), before)
-            grad = grad if self.as_tensors else grad.raw
-        first = leaf._grad is None
-        accumulate(leaf, grad, fresh and not hooks and not before, self.create_graph)
-        for hook in list(extra.get("_post_accumulate_hooks", _NONE).values()):
-            if hook(leaf) is not None:
-                raise GradError("Tensor post accumulate grad hooks should return None.")
-        if after:
-            for hook in list(after.values()):
-                hook((), (leaf._grad if first else self._tensor(grad, leaf._backend),))
+        self.undefined.add(target)
+        self.wait(target, None if target.op.outputs == 1 else [None] * len(target.output_avals))
 
-
-def _spread(rules: Rules, edges: Edges) -> Rules:
-    """Rules for a variadic op: the last one serves the rest."""
-    return rules + (rules[-1],) * (len(edges) - len(rules))
-
-
-def _materialize(node: Node, grads: Gradient) -> Gradient:
-    """Zeros for outputs that received no gradient."""
-    if None not in [None if g is None else 0 for g in grads]:
-        return grads
-    like = next(g for g in grads if g is not None)
-    f = node.backend.raw
-    return [
-        f.new_full(like, shape=a.shape, value=0, dtype=a.dtype) if g is None else g
-        for g, a in zip(grads, node.output_avals, strict=True)
-    ]
+    def visit_undefined(self, node: Node) -> None:
+        """Visit a node that no gradient has reached."""
+        for hooks in (node.hooks or {}).values():
+            run_tensor_hooks(hooks, None, node.backend)
+        edges = node.edges if self.needed is None else self.open_edges(node.edges)
+        results: list[Gradient] = [None] * len(edges)
+        if isinstance(node, CustomNode) and id(node) not in self.stops:
+            gradients = node.apply_nothing(self.create_graph)
+            results = [r if r is None or self.as_tensors else r.raw for r in gradients]
+            if node.node_hooks is not None:
+                outputs = None if node.op.outputs == 1 else [None] * len(node.output_avals)
+                results = after_node(self, node, results, outputs)
+        for edge, result in zip(edges, results, strict=True):
+            if edge is not None:
+                if result is None:
+                    self.send_undefined(edge)
+                else:
+                    self.send(edge, result, False)

@@ -23,7 +23,7 @@ from tenon.engine.types import Arguments, Array, Attrs, Gradient, Operand
 from tenon.engine.value import Value, refuse_saving, uncounted
 from tenon.errors import FreedGraphError, ModifiedValueError
 
-#: Where a gradient goes: ``(node, output index)`` or ``(leaf, -1)``; None if nowhere.
+#: Where a gradient goes: ``(node, output index)`` or ``(leaf, LEAF)``; None if nowhere.
 Edge: TypeAlias = tuple[Any, int] | None  # the index says of which class the first is
 Edges: TypeAlias = Sequence[Edge]
 #: Hooks by the number of their handle.
@@ -31,6 +31,8 @@ Hooks: TypeAlias = MutableMapping[int, Callable[..., Any]]
 
 _here = scopes.here
 next_number = itertools.count().__next__  # orders nodes by creation time
+#: In an edge, the index of an input that is a leaf.
+LEAF = -1
 #: Key of the saved output among a node's packed values; inputs have their position.
 OUT = -1
 _NEITHER, _BOTH = (False, False), (True, True)

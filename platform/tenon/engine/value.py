@@ -34,11 +34,6 @@ class FixedView:
         self.message = message
 
 
-def fill(array: Array, value: object) -> None:
-    """Write ``value`` over all of ``array``."""
-    array[...] = value
-
-
 _FORBIDDEN = (
     "A view was created in {mode} and {{}} inplace {where}. Given that this use case is ambiguous and"
     " error-prone, it is forbidden. You can clarify your code by moving both the view and the inplace"
@@ -49,34 +44,12 @@ NO_GRAD_VIEW = _FORBIDDEN.format(mode="no_grad mode", where="with grad mode enab
 INFERENCE_VIEW = _FORBIDDEN.format(mode="inference mode", where="in normal mode", block="inference_mode")
 
 
-def refuse_part(view: View | None) -> None:
-    """Raise ViewError if a tensor's ``_view`` is, or derives from, one of several outputs of one op."""
-    while view is not None:
-        if len(view) > 5:
-            op, index = view[5]
-            raise ViewError(
-                f"Output {index} of {op.torch_name((), view[3])} is a view and is being modified inplace."
-                " This view is the output of a function that returns multiple views. Such functions do not"
-                " allow the output views to be modified inplace. You should replace the inplace operation by"
-                " an out-of-place one."
-            )
-        view = view[1]._view
-
-
 def refuse_saving() -> NoReturn:
     """Raise GradError: an inference tensor would have to be saved for backward."""
     raise GradError(
         "Inference tensors cannot be saved for backward. Please do not use Tensors created in inference mode"
         " in computation tracked by autograd. To work around this, you can make a clone to get a normal"
         " tensor and use it in autograd, or use no_grad() instead of inference_mode()."
-    )
-
-
-def refuse_writing() -> NoReturn:
-    """Raise GradError: an inference tensor would be modified in place outside inference mode."""
-    raise GradError(
-        "Inplace update to inference tensor outside InferenceMode is not allowed. You can make a clone to get"
-        " a normal tensor before doing inplace update."
     )
 
 

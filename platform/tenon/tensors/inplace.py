@@ -23,11 +23,12 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, table
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import CustomNode, StandIn
-from tenon.engine.value import FixedView, Value, move_retained, refuse_part, refuse_writing
+from tenon.engine.value import FixedView, Value, move_retained
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 from tenon.tensors.autograd.grad_mode import set_grad_enabled
 from tenon.tensors.memory_overlap import check_read
+from tenon.tensors.refused_writes import refuse_part, refuse_writing
 
 if TYPE_CHECKING:
     from tenon.engine.tape import Node

@@ -15,10 +15,10 @@ from collections.abc import Callable, Mapping
 from typing import Self
 
 from tenon.engine.aval import aval_of
-from tenon.engine.backward_end import PASS
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Kind, Op, cost_of_parts, table
+from tenon.engine.running_pass import PASS
 from tenon.engine.types import Array, Attrs, Operand
 from tenon.engine.value import Value
 from tenon.errors import TenonWarning
@@ -200,7 +200,7 @@ def _name(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
     if op.name.endswith("_sequence_grad"):
         return Operator("mm")
     name = operator_of(op, args, attrs)
-    if op.kind is Kind.CONVOLVE and PASS.inside and (not MODE.enabled or PASS.sweep.create_graph):
+    if op.kind is Kind.CONVOLVE and PASS.sweep is not None and (not MODE.enabled or PASS.sweep.create_graph):
         return Operator("convolution_backward")  # and not a forward pass that a checkpoint repeats
     return name
 

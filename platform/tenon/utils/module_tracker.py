@@ -8,7 +8,7 @@ from typing import Self
 from weakref import WeakKeyDictionary
 
 from tenon.autograd.graph import register_multi_grad_hook
-from tenon.engine.backward_end import PASS, queue_callback
+from tenon.engine.running_pass import PASS, queue_callback
 from tenon.engine.types import Nested
 from tenon.nn.hooks import register_module_forward_hook, register_module_forward_pre_hook
 from tenon.nn.module import Module

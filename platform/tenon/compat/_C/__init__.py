@@ -24,7 +24,7 @@ from tenon.compat.overriding import disabled as _disabled_torch_function_impl  #
 from tenon.compat.saved_attributes import SavedTensor
 from tenon.device import Device
 from tenon.dtypes import dtype
-from tenon.engine.backward_end import PASS
+from tenon.engine.running_pass import PASS
 from tenon.engine.sweep import Sweep
 from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as _functional

@@ -26,7 +26,7 @@ from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.logical_shards import SHARDS, LogicalShards, Part
 from tenon.distributed.replicas.options import is_own_device, refuse_unsupported, warn_without_effect
 from tenon.distributed.replicas.state_prefix import add_prefix, without_prefix
-from tenon.engine.backward_end import queue_callback
+from tenon.engine.running_pass import queue_callback
 from tenon.engine.types import Forwarded, Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from tenon import dtypes
 from tenon.compat import saved_attributes
-from tenon.engine import second_order
 from tenon.engine.aval import Aval, aval_of
-from tenon.engine.tape import Node
+from tenon.engine.grad_mode import MODE
+from tenon.engine.gradient_rules import on_tensors
+from tenon.engine.tape import CustomNode, Node
 from tenon.errors import FreedGraphError, GradError
 from tenon.tensors.autograd.handles import RemovableHandle
 from tenon.tensors.autograd.hooks import LeafHooks, new_hooks, register_in
@@ -131,7 +132,15 @@ class GraphNode(Node):
 
     def __call__(self, *grads: Gradient) -> Gradient:
         """The gradients of the inputs from those of the outputs, as the backward pass would compute them."""
-        return second_order.apply(self, grads)
+        expected = len(self.output_avals or (None,))
+        if len(grads) != expected:
+            raise TypeError(f"expected {expected} arguments, got {len(grads)} instead, in {self.name()}")
+        grad = grads[0] if self.op.outputs == 1 else list(grads)
+        if isinstance(self, CustomNode):
+            results = tuple(self.apply_tensors(grad, MODE.enabled))
+        else:
+            results = tuple(on_tensors(self, self.edges, grad, MODE.enabled))
+        return results[0] if len(results) == 1 else results
 
     def register_hook(self, hook: Callable[..., object]) -> RemovableHandle:
         """Call ``hook(grad_inputs, grad_outputs)`` after this node ran; it may return new ``grad_inputs``."""

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.engine.backward import accumulate_gradients, collect_gradients
-from tenon.engine.backward_end import PASS
 from tenon.engine.op import table
+from tenon.engine.running_pass import PASS
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, GradError, TenonWarning
 from tenon.tensors.autograd.nodes import EdgeEnd, GradientEdge, end_of

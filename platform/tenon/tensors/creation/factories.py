@@ -9,7 +9,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.engine.grad_mode import MODE
-from tenon.engine.value import Value, refuse_writing
+from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.order import memory_order
@@ -20,6 +20,7 @@ from tenon.tensors.inplace import check_overlap
 from tenon.tensors.layout import check_layout, with_layout
 from tenon.tensors.memory_formats import laid_out
 from tenon.tensors.methods.movement import sizes
+from tenon.tensors.refused_writes import refuse_writing
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike

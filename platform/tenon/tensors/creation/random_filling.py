@@ -10,10 +10,11 @@ from tenon import random
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
-from tenon.engine.value import Value, refuse_writing
+from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.inplace import check_leaf, check_overlap, inplace
+from tenon.tensors.refused_writes import refuse_writing
 
 if TYPE_CHECKING:
     from tenon.random.generator import Generator

@@ -12,7 +12,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
-from tenon.engine.value import Value, fill, refuse_writing
+from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
@@ -22,6 +22,7 @@ from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.precision import runs_in
+from tenon.tensors.refused_writes import refuse_writing
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array
@@ -355,6 +356,11 @@ def _drop_leading_ones(value: Value, basic: Key, x: Tensor) -> Value:
         value = f.reshape(value, shape=shape[1:])
         shape = value.raw.shape
     return value
+
+
+def fill(array: Array, value: object) -> None:
+    """Write ``value`` over all of ``array``."""
+    array[...] = value
 
 
 def _assign(x: Tensor, basic: Key, value: Tensor | Number) -> None:
