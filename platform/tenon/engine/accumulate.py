@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Protocol
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
-from tenon.engine.types import Array, Gradient, OpNamespace
+from tenon.engine.types import Array, Gradient, NumpyDType, OpNamespace
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
@@ -94,7 +92,7 @@ def _laid_as(raw: Array, grad: Array) -> Array:
     return grad.transpose(order).copy().transpose(back)
 
 
-def _kind_of_grad(leaf: Value, grad: Array) -> np.dtype[Any]:
+def _kind_of_grad(leaf: Value, grad: Array) -> NumpyDType:
     """The NumPy dtype of ``leaf``'s gradient: the leaf's own unless ``grad_dtype`` is set."""
     wanted = leaf.__dict__.get("_grad_dtype", leaf.dtype)
     return grad.dtype if wanted is None else wanted.numpy

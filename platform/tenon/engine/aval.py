@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine.types import Operand
+from tenon.engine.types import NumpyDType, Operand
 from tenon.errors import UnsupportedDTypeError
 
 Shape = tuple[int, ...]
@@ -29,7 +28,7 @@ class Aval:
     #: None, as of an array that owns its memory.
     base = None
 
-    def __init__(self, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, shape: Shape, dtype: NumpyDType) -> None:
         self.shape = shape
         self.dtype = dtype
 
@@ -109,7 +108,7 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     return tuple(reversed(strides))
 
 
-def no_loop(name: str, kind: np.dtype[Any], shown: str) -> UnsupportedDTypeError:
+def no_loop(name: str, kind: NumpyDType, shown: str) -> UnsupportedDTypeError:
     """The error for op ``name`` if NumPy has no inner loop for dtype ``kind``, in torch's words."""
     known = FROM_NUMPY.get(kind)
     title = scalar_name(known) if known else kind

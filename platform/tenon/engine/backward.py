@@ -9,9 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import Any
-
-import numpy as np
 
 from tenon.engine.accumulate import accumulate
 from tenon.engine.grad_mode import MODE
@@ -20,7 +17,7 @@ from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.running_pass import EVERY, PASS, RECURSION_LIMIT, call_queued
 from tenon.engine.sweep import Sweep
 from tenon.engine.tape import LEAF, Node
-from tenon.engine.types import Array, Gradient
+from tenon.engine.types import Array, Gradient, NumpyDType
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError
@@ -32,7 +29,7 @@ def accumulate_gradients(
     *,
     keep_graph: bool,
     create_graph: bool,
-    targets: Sequence[Any] | None = None,
+    targets: Sequence[Value] | None = None,
 ) -> None:
     """Add the gradients of ``roots`` to ``grad`` of the leaves behind them, or only of ``targets``.
 
@@ -55,7 +52,7 @@ def accumulate_gradients(
 def collect_gradients(
     roots: Sequence[Value],
     gradients: Sequence[Value | None],
-    targets: Sequence[Any],
+    targets: Sequence[Value],
     *,
     keep_graph: bool,
     create_graph: bool,
@@ -81,7 +78,7 @@ def collect_gradients(
     return result
 
 
-def _cast(value: Value, dtype: np.dtype[Any], create_graph: bool) -> Value:
+def _cast(value: Value, dtype: NumpyDType, create_graph: bool) -> Value:
     previous, MODE.enabled = MODE.enabled, create_graph
     try:
         result: Value = table.cast(value, dtype=dtype)

@@ -23,7 +23,7 @@ from tenon.engine.op import Op
 from tenon.engine.plans import VIEW, EngineBackend, Plan
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import Node, record, record_pair, record_single
-from tenon.engine.types import Arguments, Array, Attrs, Operand, OpFunction
+from tenon.engine.types import Arguments, Array, Attrs, Operand, OpFunction, OpResult
 from tenon.engine.value import INFERENCE_VIEW, NO_GRAD_VIEW, FixedView, Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
@@ -90,14 +90,14 @@ def finish(
 
 
 @inlined(finish)
-def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None) -> Any:
+def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None) -> OpResult:
     """Execute ``op`` on any arguments; return a tensor, or a tuple of them for several outputs.
 
     ``compute(kernel, *arrays, **attrs)``, if given, is called instead of the kernel.
     """
     raw: list[Operand] = []
-    backend: Any = None
-    kind: Any = None
+    backend: Any = None  # an EngineBackend after the first tensor
+    kind: Any = None  # its NumPy dtype
     track = mixed = False
     number = -1
     for a in args:
@@ -165,7 +165,7 @@ def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None
 
 
 @inlined(finish)
-def pair(op: Op, x: object, y: object) -> Any:
+def pair(op: Op, x: object, y: object) -> OpResult:
     """``run(op, (x, y), {})`` unrolled for tensors of one dtype, or a number ``y`` that it can hold.
 
     On 4x4 arrays an addition takes 0.95 us instead of 1.3, and 2.1 instead of 2.9 if it is taped.
@@ -208,7 +208,7 @@ def pair(op: Op, x: object, y: object) -> Any:
 
 
 @inlined(finish)
-def single(op: Op, x: object, attrs: Attrs) -> Any:
+def single(op: Op, x: object, attrs: Attrs) -> OpResult:
     """``run(op, (x,), attrs)`` unrolled for ops with one input and one output, an array or a view."""
     if not isinstance(x, Value):
         return run(op, (x,), attrs)
@@ -261,7 +261,7 @@ def _view_or_several(
     args: Arguments,
     raw: list[Operand],
     attrs: Attrs,
-) -> Any:
+) -> OpResult:
     """Finish ``run`` for an op that returns a view, a result on another device, or several outputs."""
     op = plan.op
     if op.simple:
@@ -320,7 +320,7 @@ def _link_view(op: Op, attrs: Attrs, parent: Value, view: Value) -> None:
 
 def _wrap_several(
     op: Op, backend: EngineBackend, out: Operand, node: Node | None, args: Arguments, attrs: Attrs
-) -> Any:
+) -> OpResult:
     if op.crosses:
         backend, out = _backend_for(attrs["device"]), (out,)
         if node is not None:
@@ -359,7 +359,7 @@ def _wrap_several(
 
 def _on_one_device(op: Op, args: Arguments) -> Arguments:
     """Move 0-d CPU tensors to the device of the others, as torch allows; DeviceError for anything else."""
-    tensors: list[Any] = [a for a in args if isinstance(a, Value)]
+    tensors = [a for a in args if isinstance(a, Value)]
     targets = {str(t.device): t.device for t in tensors if not (t.raw.ndim == 0 and t.device.type == "cpu")}
     if len(targets) != 1:
         raise DeviceError(

@@ -8,12 +8,12 @@ only; a differentiable gradient is derived from the parts of its composite inste
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import Composite, table
 from tenon.engine.tape import Edges, Node
-from tenon.engine.types import Arguments, Gradient, OpFunction, OpNamespace
+from tenon.engine.types import Arguments, Gradient, Operand, OpFunction, OpNamespace
 from tenon.engine.value import Value
 from tenon.errors import GradError
 
@@ -62,8 +62,8 @@ def _apply(
     node: Node,
     edges: Edges,
     grad: Gradient,
-    out: Any,  # an array, a tensor, or None if it is not saved
-    args: Sequence[object],
+    out: Operand | None,
+    args: Sequence[Operand],
     residuals: Arguments,
 ) -> list[Gradient]:
     op = node.op
@@ -111,7 +111,7 @@ def _residuals(node: Node) -> Arguments:
     return tuple(Value.make(r, node.backend) if isinstance(r, kind) else r for r in node.unpacked_residuals())
 
 
-def _through_parts(node: Node, edges: Edges, grad: Gradient, args: Sequence[object]) -> list[Gradient]:
+def _through_parts(node: Node, edges: Edges, grad: Gradient, args: Sequence[Operand]) -> list[Gradient]:
     """Compute the outputs once more by the parts of the node's op, and differentiate these."""
     from tenon.engine.backward import collect_gradients
 

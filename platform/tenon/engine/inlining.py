@@ -36,9 +36,9 @@ def inlined(tail: OpFunction) -> Callable[[F], F]:
         host.body = [s for each in host.body for s in _statements(each, parts[tail.__name__])]
         host.decorator_list = []
         module = ast.fix_missing_locations(ast.Module([host], []))
-        scope: dict[str, Any] = {}
+        scope: dict[str, F] = {}
         exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, scope)
-        result: F = scope[function.__name__]
+        result = scope[function.__name__]
         result.__annotations__ = function.__annotations__
         return result
 
@@ -53,7 +53,7 @@ def _definitions(file: str) -> dict[str, ast.FunctionDef] | None:
     return {each.name: each for each in functions} or None
 
 
-def _copy(node: Any) -> Any:
+def _copy(node: Any) -> Any:  # an AST, a list of them, or a constant
     """A deep copy of a syntax tree: an expression substituted at several places must not be shared."""
     if isinstance(node, list):
         return [_copy(each) for each in node]
@@ -65,23 +65,13 @@ def _copy(node: Any) -> Any:
 
 def _statements(statement: ast.stmt, tail: ast.FunctionDef) -> list[ast.stmt]:
     """The statements that replace ``statement``: those of ``tail`` if it is ``name = tail(...)``."""
-    if not (
-        isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Call)
-        and isinstance(statement.value.func, ast.Name)
-        and statement.value.func.id == tail.name
-    ):
-        return [statement]
-    names = [each.arg for each in tail.args.args]
-    arguments = dict(zip(names, statement.value.args, strict=True))
-    *body, last = _copy(tail.body)
-    if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-        del body[0]  # the docstring
-    assert isinstance(last, ast.Return) and ast.dump(last.value) == ast.dump(  # type: ignore[arg-type]
-        ast.Name(statement.targets[0].id, ast.Load())  # type: ignore[attr-defined]
-    )
-    filled = _Filled(arguments)
-    return [filled.visit(each) for each in body]
+    match statement:
+        case ast.Assign(targets=[ast.Name(name)], value=ast.Call(ast.Name(tail.name), arguments)):
+            *body, last = _copy(tail.body[1:] if ast.get_docstring(tail, clean=False) else tail.body)
+            assert isinstance(last, ast.Return) and isinstance(last.value, ast.Name) and last.value.id == name
+            filled = _Filled(dict(zip((each.arg for each in tail.args.args), arguments, strict=True)))
+            return [filled.visit(each) for each in body]
+    return [statement]
 
 
 class _Filled(ast.NodeTransformer):

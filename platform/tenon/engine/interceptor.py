@@ -9,9 +9,9 @@ to reach the next one, the last of which is plain dispatch. One that only casts 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tenon.engine.types import Arguments, Attrs, OpFunction
+from tenon.engine.types import Arguments, Attrs, OpFunction, OpResult
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Interceptor(Protocol):
     """An object that intercepts op calls before they are executed."""
 
-    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Any:
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> OpResult:
         """Handle one op call; return what the op returns."""
         ...
 

@@ -24,7 +24,16 @@ from typing import Any, ClassVar
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op_table import table as table
-from tenon.engine.types import Arguments, ArrayNamespace, Attrs, OpFunction, OpNamespace
+from tenon.engine.types import (
+    Arguments,
+    ArrayNamespace,
+    Attr,
+    Attrs,
+    Operand,
+    OpFunction,
+    OpNamespace,
+    OpResult,
+)
 from tenon.errors import ArgumentError, TenonError
 
 
@@ -200,7 +209,7 @@ class Op:
         """Whether the tape keeps the value of input ``index``."""
         return self.save_mask[min(index, len(self.save_mask) - 1)]
 
-    def __call__(self, *args: Any, **attrs: Any) -> Any:
+    def __call__(self, *args: Operand, **attrs: Attr) -> OpResult:
         """Run the op on tensors."""
         top = SLOT.top
         if top is not None:
@@ -212,7 +221,7 @@ class Op:
             return SLOT.pair(self, args[0], args[1])
         return SLOT.execute(self, args, attrs)
 
-    def infer(self, *args: Any, **attrs: Any) -> Any:
+    def infer(self, *args: Operand, **attrs: Attr) -> OpResult:
         """Compute the avals of the visible outputs from those of the inputs; ShapeError if these mismatch."""
         raise NotInferable(self)
 
@@ -231,7 +240,7 @@ class Op:
             if p.kind is p.KEYWORD_ONLY and p.default is not p.empty
         }
 
-    def view_of(self, index: int, **attrs: Any) -> tuple[Op, Attrs]:
+    def view_of(self, index: int, **attrs: Attr) -> tuple[Op, Attrs]:
         """For ops that return several views: the single-output op and attrs that compute output ``index``."""
         raise ArgumentError(f"op {self.name} returns several views but defines no view_of.")
 
@@ -243,7 +252,7 @@ class Op:
                 return name
         return self.grad_name or "".join(p.capitalize() for p in self.name.split("_")) + "Backward0"
 
-    def cost(self, *args: Any, **attrs: Any) -> float:
+    def cost(self, *args: Operand, **attrs: Attr) -> float:
         """Floating-point operations of one call, from the avals of its inputs: by default one per output
         element, or per element of the largest input of a reduction; 0 where data only moves."""
         if self.kind in _MOVING:
@@ -288,7 +297,7 @@ class Primitive(Op):
     #: Computes ``expression`` on arrays of a namespace: ``expressions.evaluate``.
     evaluate: ClassVar[OpFunction]
 
-    def forward(self, xp: ArrayNamespace, *args: Any, **attrs: Any) -> Any:
+    def forward(self, xp: ArrayNamespace, *args: Operand, **attrs: Attr) -> OpResult:
         """Compute the result over the NumPy-like namespace ``xp``."""
         if self.ufunc is None and self.expression is not None:
             return self.evaluate(table.by_name, xp, args, attrs)
@@ -304,10 +313,12 @@ class Composite(Op):
     """
 
     kind = Kind.COMPOSITE
+    #: The namespace whose kernels compute shapes only.
+    shapes: ClassVar[OpNamespace]
     #: Computes 16-bit floats in float32 by itself, and decides which of its results are rounded.
     widens = False
 
-    def __call__(self, *args: Any, **attrs: Any) -> Any:
+    def __call__(self, *args: Operand, **attrs: Attr) -> OpResult:
         """Run the op on tensors."""
         top = SLOT.top
         if top is not None:
@@ -316,19 +327,19 @@ class Composite(Op):
             return SLOT.single(self, args[0], attrs) if len(args) == 1 else SLOT.execute(self, args, attrs)
         return SLOT.parts(self, args, attrs)
 
-    def decompose(self, f: OpNamespace, *args: Any, **attrs: Any) -> Any:
+    def decompose(self, f: OpNamespace, *args: Operand, **attrs: Attr) -> OpResult:
         """Compute the op with the ops of the namespace ``f``."""
         raise TypeError(f"composite {self.name} defines no decompose; add it to {type(self).__module__}.")
 
-    def raw_forward(self, f: OpNamespace, *args: Any, **attrs: Any) -> Any:
+    def raw_forward(self, f: OpNamespace, *args: Operand, **attrs: Attr) -> OpResult:
         """The forward of the op as a single node: ``decompose`` unless residuals are needed."""
         return self.decompose(f, *args, **attrs)
 
-    def infer(self, *args: Any, **attrs: Any) -> Any:
+    def infer(self, *args: Operand, **attrs: Attr) -> OpResult:
         """Infer the avals by running ``decompose`` on the meta namespace."""
-        return self.decompose(_shapes, *args, **attrs)
+        return self.decompose(self.shapes, *args, **attrs)
 
-    def cost(self, *args: Any, **attrs: Any) -> float:
+    def cost(self, *args: Operand, **attrs: Attr) -> float:
         """The sum of its parts' costs."""
         return cost_of_parts(self, args, attrs)
 
@@ -342,18 +353,11 @@ def cost_of_parts(
     return counting.total
 
 
-def _in_parts(op: Composite, args: Arguments, attrs: Attrs) -> Any:
+def _in_parts(op: Composite, args: Arguments, attrs: Attrs) -> OpResult:
     return op.decompose(table, *args, **attrs)
 
 
 SLOT.parts = _in_parts
-_shapes: OpNamespace = None
-
-
-def shapes_by(namespace: OpNamespace) -> None:
-    """Set the namespace whose kernels compute shapes only."""
-    global _shapes
-    _shapes = namespace
 
 
 class _Counting:
@@ -364,9 +368,9 @@ class _Counting:
         self.total = 0.0
 
     def __getattr__(self, name: str) -> OpFunction:
-        op, kernel = table[name], getattr(_shapes, name)
+        op, kernel = table[name], getattr(Composite.shapes, name)
 
-        def call(*args: Any, **attrs: Any) -> Any:
+        def call(*args: Operand, **attrs: Attr) -> OpResult:
             if any(isinstance(a, Aval) for a in args) and (self.kinds is None or op.kind in self.kinds):
                 self.total += op.cost(*args, **attrs)
             return kernel(*args, **attrs)

@@ -48,7 +48,7 @@ class OpTable:
     def __iter__(self) -> Iterator[Op]:
         return iter(self.by_name.values())
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # an Op; callers know the class
         if not name.startswith("_"):
             self.define(name)
             if name in self.by_name:

@@ -7,13 +7,11 @@ plan is always of the one class ``Plan``, whose slots CPython reads as fast as a
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from tenon.engine.aval import Shape
 from tenon.engine.op import Op
-from tenon.engine.types import Arguments, Array, ArrayNamespace, OpFunction, OpNamespace
+from tenon.engine.types import Arguments, Array, ArrayNamespace, NumpyDType, OpFunction, OpNamespace
 
 if TYPE_CHECKING:
     from tenon.device import Device
@@ -45,7 +43,7 @@ class EngineBackend(Protocol):
         """``value``, a result of a kernel, as an array."""
         ...
 
-    def empty(self, shape: Shape, dtype: np.dtype[Any], device: Device) -> Array:
+    def empty(self, shape: Shape, dtype: NumpyDType, device: Device) -> Array:
         """An array with undefined contents."""
         ...
 

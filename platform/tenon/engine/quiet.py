@@ -9,25 +9,24 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 
-def _direct() -> tuple[Any, Any, Any]:
-    umath: Any = importlib.import_module("numpy._core.umath")
-
+def _direct() -> tuple[Any, Any, Any]:  # functions and an object of NumPy's that have no public types
+    umath = importlib.import_module("numpy._core.umath")
     variable, make = umath._extobj_contextvar, umath._make_extobj
     return variable.set, variable.reset, make(all="ignore")
 
 
-def _enter(mode: Any) -> Any:
+def _enter(mode: Literal["ignore"]) -> np.errstate:
     state = np.errstate(all=mode)
     state.__enter__()
     return state
 
 
-def _leave(state: Any) -> None:
+def _leave(state: np.errstate) -> None:
     state.__exit__(None, None, None)
 
 

@@ -20,13 +20,13 @@ from tenon.engine.accumulate import DESTINATION, accumulate
 from tenon.engine.gradient_rules import Rules, defined, rule_per_input
 from tenon.engine.hooks import HookedLeaves, after_node, as_tensor, before_node, run_tensor_hooks
 from tenon.engine.interceptor import SLOT
-from tenon.engine.tape import LEAF, CustomNode, Edge, Edges, Node
-from tenon.engine.types import Array, Attrs, Gradient, OpNamespace
+from tenon.engine.tape import LEAF, CustomNode, Edge, Edges, Node, Target
+from tenon.engine.types import Array, Attrs, Gradient, Operand, OpNamespace
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 
 _FLOAT32 = dtypes.float32.numpy
-_NONE: dict[Any, Any] = {}
+_NONE: dict[str, object] = {}
 _push = heapq.heappush
 Visit = Callable[[Node, Gradient], None]
 
@@ -86,7 +86,7 @@ class Sweep:
         if self.hooked is not None:
             self.hooked.finish()
 
-    def send(self, edge: tuple[Any, int], grad: Gradient, fresh: bool) -> None:
+    def send(self, edge: Target, grad: Gradient, fresh: bool) -> None:
         """Add ``grad`` to the pending gradient at ``edge``; ``fresh``: nothing else refers to this array."""
         target, index = edge
         if index == LEAF:
@@ -184,7 +184,14 @@ class Sweep:
             position += 1
 
     def by_each_rule(
-        self, f: OpNamespace, rules: Rules, edges: Edges, grad: Gradient, out: Array, args: Any, attrs: Attrs
+        self,
+        f: OpNamespace,
+        rules: Rules,
+        edges: Edges,
+        grad: Gradient,
+        out: Array,
+        args: list[Operand],
+        attrs: Attrs,
     ) -> list[Gradient]:
         """Gradients of the inputs as arrays, each by its own rule; None for inputs without gradient."""
         if len(rules) != len(edges):
@@ -275,7 +282,7 @@ class Sweep:
     # PyTorch, the nodes behind are visited all the same: an op passes the None on, a Function receives zeros
     # (or None, with ``set_materialize_grads(False)``), and hooks on nodes are called.
 
-    def send_undefined(self, edge: tuple[Any, int]) -> None:
+    def send_undefined(self, edge: Target) -> None:
         """Schedule a visit of the node at ``edge``, even if no gradient reaches it."""
         target, index = edge
         if index < 0 or target in self.pending or (self.needed is not None and id(target) not in self.needed):

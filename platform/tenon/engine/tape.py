@@ -23,8 +23,10 @@ from tenon.engine.types import Arguments, Array, Attrs, Gradient, Operand
 from tenon.engine.value import Value, refuse_saving, uncounted
 from tenon.errors import FreedGraphError, ModifiedValueError
 
-#: Where a gradient goes: ``(node, output index)`` or ``(leaf, LEAF)``; None if nowhere.
-Edge: TypeAlias = tuple[Any, int] | None  # the index says of which class the first is
+#: Where a gradient goes: ``(node, output index)``, or ``(leaf, LEAF)``: the index tells which it is.
+Target: TypeAlias = tuple[Any, int]
+#: The target of an input's gradient; None for an input without gradient.
+Edge: TypeAlias = Target | None
 Edges: TypeAlias = Sequence[Edge]
 #: Hooks by the number of their handle.
 Hooks: TypeAlias = MutableMapping[int, Callable[..., Any]]

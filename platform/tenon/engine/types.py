@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
+
 #: The array of a backend: ``numpy.ndarray``, ``cupy.ndarray`` or ``jax.Array``. They share NumPy's interface
 #: and no class, and the platform may not import the libraries of backends.
 Array: TypeAlias = Any
@@ -19,10 +21,14 @@ ArrayNamespace: TypeAlias = Any
 OpNamespace: TypeAlias = Any
 #: A value inside of a rule: a tensor, an array or an Aval, as the rule's ``f`` takes it.
 Operand: TypeAlias = Any
+#: What an op returns, or its forward or shape rule: an operand, or a tuple of them for several outputs.
+OpResult: TypeAlias = Any
 #: One attribute of an op's call. The keyword-only parameters of the op's ``infer`` state the type of each.
 Attr: TypeAlias = Any
 #: The attributes of an op's call, by name.
 Attrs: TypeAlias = dict[str, Attr]
+#: A dtype of NumPy's, of any scalar type.
+NumpyDType: TypeAlias = np.dtype[Any]
 #: Tensors in tuples, lists, dicts and dataclasses of any depth, as modules and compiled functions take and
 #: return them; Python's type system has no type for "the same structure with other leaves".
 Nested: TypeAlias = Any

@@ -93,9 +93,9 @@ class Value:
 
     if TYPE_CHECKING:  # attributes of Tensor: the engine meets no other subclass
 
-        def __getattr__(self, name: str) -> Any: ...
+        def __getattr__(self, name: str) -> Any: ...  # of any type
         def __setattr__(self, name: str, value: object) -> None: ...
-        def __add__(self, other: object, /) -> Any: ...
+        def __add__(self, other: object, /) -> Any: ...  # a Tensor
 
     def _counter(self) -> list[int]:
         counter = self._version_counter

@@ -91,7 +91,7 @@ def watched_creation(make: F) -> F:
     """Decorate ``make``, which creates arrays without an op, to be observed by ``around_creation``."""
 
     @functools.wraps(make)
-    def watched(*args: Any, **options: Any) -> Any:
+    def watched(*args: Any, **options: Any) -> Any:  # those of ``make``
         if WATCHERS.around_creation is None:
             return make(*args, **options)
         return WATCHERS.around_creation(make.__name__, make, args, options)
