@@ -63,8 +63,8 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
         taken = None if destination is None else destination.take(grad)
         if taken is not None:
             grad = taken
-        elif raw.ndim > 3 and grad.strides != raw.strides and not _both_dense(raw, grad):
-            grad = _laid_as(raw, grad)
+        elif raw.ndim > 3 and grad.strides != raw.strides:
+            grad = _laid_as(raw, grad, fresh)
         elif not fresh:
             grad = grad.copy("K" if grad.strides == raw.strides else "C")
         # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
@@ -80,13 +80,10 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
         destination.arrived()
 
 
-def _both_dense(raw: Array, grad: Array) -> bool:
-    """Whether both are C-contiguous; their strides may still differ in axes of size 1."""
-    return bool(raw.flags.c_contiguous and grad.flags.c_contiguous)
-
-
-def _laid_as(raw: Array, grad: Array) -> Array:
+def _laid_as(raw: Array, grad: Array, fresh: bool) -> Array:
     """Copy ``grad`` into the memory format of ``raw``, such as channels_last."""
+    if raw.flags.c_contiguous and grad.flags.c_contiguous:  # strides may differ in axes of size 1
+        return grad if fresh else grad.copy()
     order = sorted(range(raw.ndim), key=lambda axis: -raw.strides[axis])
     back = sorted(range(raw.ndim), key=order.__getitem__)
     return grad.transpose(order).copy().transpose(back)

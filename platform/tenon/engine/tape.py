@@ -118,17 +118,24 @@ class Node:
         """Whether the saved output was modified in place after the op ran."""
         return self.out_counter is not None and self.out_counter[0] != self.out_version
 
-    def values(self) -> tuple[list[Operand], Any]:  # the output as a Tensor, or None
+    def values(self) -> tuple[list[Operand], Value | None]:
         """Arguments and output as tensors with history (arrays where only shapes matter), after ``check``."""
         self.check()
-        if self.packed is not None:
-            return self._unpacked(self.packed)
-        kept = (None,) * len(self.args) if self.saved is None else self.saved
-        arguments = [a if t is None else t for a, t in zip(self.args, kept, strict=True)]
-        if self.out is None:
-            return arguments, None
-        again = self.overwritten()  # ``check`` accepts this for ops that ``repeat``
-        return arguments, self.op(*arguments, **self.attrs) if again else self.output_tensor(self.out)
+        arguments, out, packed = list(self.args), None, self.packed or {}
+        for i, value in enumerate(self.saved or ()):
+            if value is not None:
+                arguments[i] = value
+        for position, each in packed.items():
+            if position != OUT:
+                arguments[position] = each.unpack()
+        if OUT in packed:
+            result = packed[OUT].unpack()
+            out = Value.make(result.raw, result._backend)  # the hook's own tensor must not keep the node
+            out._node, out._track = self, True
+        elif self.out is not None:
+            again = self.overwritten()  # ``check`` accepts this for ops that ``repeat``
+            out = self.op(*arguments, **self.attrs) if again else self.output_tensor(self.out)
+        return arguments, out
 
     def output_tensor(self, raw: Array) -> Value:
         """``raw``, this node's saved output, as a tensor whose history is this node."""
@@ -136,22 +143,6 @@ class Node:
         tensor._version_counter = self.out_counter
         tensor._node, tensor._track = self, True
         return tensor
-
-    def _unpacked(self, packed: dict[int, Packed]) -> tuple[list[Operand], Value | None]:
-        """``values`` of a node with packed values."""
-        arguments = list(self.args)
-        for i, value in enumerate(self.saved or ()):
-            if value is not None:
-                arguments[i] = value
-        out = None if self.out is None else self.output_tensor(self.out)
-        for position, each in packed.items():
-            if position == OUT:
-                result = each.unpack()
-                out = Value.make(result.raw, result._backend)  # the hook's own tensor must not keep the node
-                out._node, out._track = self, True
-            else:
-                arguments[position] = each.unpack()
-        return arguments, out
 
     def unpacked_residuals(self) -> tuple[Array, ...]:
         """The hidden outputs, as arrays."""
