@@ -1,7 +1,8 @@
 """PyTorch's names of gradient nodes for functions that consist of several ops here, as ``MaxBackward0``.
 
-The nodes of the results get the name; nodes of the other ops, further down the graph, keep their own. Methods
-are listed in ``TITLES``; functions are decorated, ``@titled("NativeGroupNorm0")``.
+The nodes of the results get the name; nodes of the other ops, further down the graph, keep their own. An op
+states its node's name in ``Op.grad_name``. A method of several ops has no class that could do so, and is
+listed in ``TITLES``; functions are decorated, ``@titled("NativeGroupNorm0")``.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from tenon.engine.grad_mode import MODE
 from tenon.engine.tape import next_number
+from tenon.engine.types import OpFunction
 from tenon.engine.value import Value
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=OpFunction)
 #: A name without ``Backward``; two names, the first one for a tuple of results, the second one for a single
 #: result; or a function that returns one of these for the arguments. "" keeps the ops' own names.
 Title: TypeAlias = str | Callable[..., str]
@@ -48,49 +50,54 @@ def _has_sizes(x: object, split_size: object = 0, *args: object, **kwargs: objec
     return isinstance(split_size, (list, tuple)) or "split_sizes" in kwargs
 
 
-#: Method -> title of its gradient node.
+#: Methods whose gradient node has the name of the method: ``Addmm0`` of ``addmm``.
+_NAMED_AS_METHOD = (
+    "addbmm addcdiv addcmul addmm addmv addr aminmax angle baddbmm bernoulli bmm cauchy_ cholesky"
+    " cholesky_inverse cholesky_solve conj_physical cummax cummin diag_embed diagonal_scatter dist"
+    " exponential_ frac gather geometric_ index_add index_copy index_reduce index_select kthvalue ldexp"
+    " log_normal_ logaddexp2 logit masked_scatter masked_select mode mvlgamma nan_to_num nansum narrow_copy"
+    " normal_ ormqr put renorm repeat roll rot90 scatter_add scatter_reduce select_scatter slice_scatter t"
+    " take topk trace uniform_ unsafe_split unsafe_split_with_sizes"
+)
+#: Method -> title of its gradient node. Which of several functions PyTorch records, and under which overload,
+#: follows from its own definitions alone, so that the rest is a table.
 TITLES: dict[str, Title] = {
-    "addbmm": "Addbmm0", "addcdiv": "Addcdiv0", "addcmul": "Addcmul0", "addmm": "Addmm0", "addmv": "Addmv0",
-    "addr": "Addr0", "aminmax": "Aminmax0", "angle": "Angle0", "baddbmm": "Baddbmm0",
-    "bernoulli": "Bernoulli0", "bmm": "Bmm0", "cauchy_": "Cauchy0", "cholesky": "Cholesky0",
-    "cholesky_inverse": "CholeskyInverse0", "cholesky_solve": "CholeskySolve0",
-    "clamp_max": _number_or_tensor("ClampMax", 1, "max"),
-    "clamp_min": _number_or_tensor("ClampMin", 1, "min"), "cov": "Squeeze0", "cross": "LinalgCross0",
-    "cummax": "Cummax0", "cummin": "Cummin0", "deg2rad": "Deg2Rad0",
-    "diag": _if(lambda x, *a, **k: x.raw.ndim == 1, "DiagEmbed0", "DiagonalBackward0_copy"),
-    "diag_embed": "DiagEmbed0",
-    "diagonal_scatter": "DiagonalScatter0", "dist": "Dist0",
-    "div": _if(lambda *a, rounding_mode=None, **k: rounding_mode is not None, "Div2"),
-    "dsplit": "Slice0", "exponential_": "Exponential0", "frac": "Frac0", "gather": "Gather0",
-    "geometric_": "Geometric0", "hsplit": "Slice0", "index_add": "IndexAdd0", "index_copy": "IndexCopy0",
-    "index_fill": _number_or_tensor("IndexFill", 3, "value"), "index_reduce": "IndexReduce0",
-    "index_select": "IndexSelect0", "kron": "UnsafeView0", "kthvalue": "Kthvalue0", "ldexp": "Ldexp0",
-    "log_normal_": "LogNormal0", "logaddexp2": "Logaddexp20", "logit": "Logit0",
-    "masked_fill": _number_or_tensor("MaskedFill", 2, "value"), "masked_scatter": "MaskedScatter0",
-    "masked_select": "MaskedSelect0", "matrix_exp": "LinalgMatrixExp0", "max": _unless_binary("Max0 Max1"),
-    "median": "Median1 Median0", "min": _unless_binary("Min0 Min1"), "mode": "Mode0",
-    "mvlgamma": "Mvlgamma0", "nan_to_num": "NanToNum0", "nanmedian": "Nanmedian1 Nanmedian0",
-    "nanquantile": "Squeeze4", "nansum": "Nansum0", "narrow_copy": "NarrowCopy0", "normal_": "Normal0",
-    "ormqr": "Ormqr0", "put": "Put0", "quantile": "Squeeze4", "rad2deg": "Rad2Deg0", "renorm": "Renorm0",
-    "repeat": "Repeat0",
-    "repeat_interleave": _if(lambda x, repeats, *a, **k: isinstance(repeats, int), "View0"),
-    "roll": "Roll0", "rot90": "Rot900", "scatter": _of_scatter, "scatter_add": "ScatterAdd0",
-    "scatter_reduce": "ScatterReduce0", "select_scatter": "SelectScatter0", 
-    "slice_scatter": "SliceScatter0",
-    "sort": _if(lambda x, *a, stable=None, **k: stable is not None, "Sort1", "Sort0"),
-    "split": _if(_has_sizes, "SplitWithSizes0"), "squeeze": _if(
-        lambda x, dim=None: isinstance(dim, (list, tuple)), "Squeeze2"
-    ), "t": "T0", "take": "Take0", "tensor_split": "Slice0", "tile": "Repeat0",
-    "topk": "Topk0", "trace": "Trace0", "uniform_": "Uniform0", "unsafe_split": "UnsafeSplit0",
-    "unsafe_split_with_sizes": "UnsafeSplitWithSizes0", "unsafe_chunk": "UnsafeSplit0",
-    **dict.fromkeys(("transpose_", "swapaxes_", "swapdims_"), "Transpose1"), "t_": "T1",
-    "unsqueeze_": "Unsqueeze1", "squeeze_": _if(
-        lambda x, dim=None: dim is None, "Squeeze3", "Squeeze4"
-    ), "as_strided_": "AsStrided1", "polygamma_": "Polygamma1",
-    "conj_physical": "ConjPhysical0", "conj_physical_": "ConjPhysical1",
+    **{name: f"{''.join(map(str.capitalize, name.split('_')))}0" for name in _NAMED_AS_METHOD.split()},
+    "as_strided_": "AsStrided1",
     "bernoulli_": _if(lambda x, p=0.5, **k: isinstance(p, Value), "Bernoulli1", "Bernoulli2"),
-    "vdot": _if(lambda x, *a: x.raw.dtype.kind == "c", "Vdot0"), "vsplit": "Slice0",
-}  # fmt: skip
+    "clamp_max": _number_or_tensor("ClampMax", 1, "max"),
+    "clamp_min": _number_or_tensor("ClampMin", 1, "min"),
+    "conj_physical_": "ConjPhysical1",
+    "cov": "Squeeze0",
+    "cross": "LinalgCross0",
+    "deg2rad": "Deg2Rad0",
+    "diag": _if(lambda x, *a, **k: x.raw.ndim == 1, "DiagEmbed0", "DiagonalBackward0_copy"),
+    "div": _if(lambda *a, rounding_mode=None, **k: rounding_mode is not None, "Div2"),
+    "index_fill": _number_or_tensor("IndexFill", 3, "value"),
+    "kron": "UnsafeView0",
+    "masked_fill": _number_or_tensor("MaskedFill", 2, "value"),
+    "matrix_exp": "LinalgMatrixExp0",
+    "max": _unless_binary("Max0 Max1"),
+    "median": "Median1 Median0",
+    "min": _unless_binary("Min0 Min1"),
+    "nanmedian": "Nanmedian1 Nanmedian0",
+    "polygamma_": "Polygamma1",
+    "rad2deg": "Rad2Deg0",
+    "repeat_interleave": _if(lambda x, repeats, *a, **k: isinstance(repeats, int), "View0"),
+    "scatter": _of_scatter,
+    "sort": _if(lambda x, *a, stable=None, **k: stable is not None, "Sort1", "Sort0"),
+    "split": _if(_has_sizes, "SplitWithSizes0"),
+    "squeeze": _if(lambda x, dim=None: isinstance(dim, (list, tuple)), "Squeeze2"),
+    "squeeze_": _if(lambda x, dim=None: dim is None, "Squeeze3", "Squeeze4"),
+    "t_": "T1",
+    "tile": "Repeat0",
+    "unsafe_chunk": "UnsafeSplit0",
+    "unsqueeze_": "Unsqueeze1",
+    "vdot": _if(lambda x, *a: x.raw.dtype.kind == "c", "Vdot0"),
+    **dict.fromkeys(("dsplit", "hsplit", "tensor_split", "vsplit"), "Slice0"),
+    **dict.fromkeys(("nanquantile", "quantile"), "Squeeze4"),
+    **dict.fromkeys(("swapaxes_", "swapdims_", "transpose_"), "Transpose1"),
+}
 
 
 def titled(title: Title) -> Callable[[F], F]:
@@ -100,7 +107,7 @@ def titled(title: Title) -> Callable[[F], F]:
         is_inplace = function.__name__.endswith("_")
 
         @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:  # those of ``function``
             if not MODE.enabled:  # no node, no name
                 return function(*args, **kwargs)
             # A view that is written to gets the history of its base.
