@@ -16,7 +16,7 @@ def _add_relu(input: Tensor, other: Tensor | complex, *, alpha: float = 1) -> Te
     return tenon.relu(tenon.add(input, other, alpha=alpha))
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # of any type, as attributes of modules are
     if name.startswith("__"):  # protocols that Python looks up in modules
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(tenon, name)

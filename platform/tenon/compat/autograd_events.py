@@ -9,7 +9,7 @@ from tenon.plugins import registry
 _NAMES = ("EventList", "FunctionEvent", "FunctionEventAvg")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # a class of a plugin
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}; it has {', '.join(_NAMES)}.")
     return registry.resolve("profilers", name)

@@ -11,13 +11,13 @@ from tenon.profiler.observe.scopes import record_function as record_function
 _SHARED = frozenset(("EventList", "FunctionEvent", "FunctionEventAvg", "kineto_available"))
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # a class or function of a plugin
     if name not in _SHARED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return registry.resolve("profilers", name)
 
 
-def profile(enabled: bool = True, **options: object) -> Any:
+def profile(enabled: bool = True, **options: object) -> Any:  # a class of a plugin
     """Return a context manager that profiles its block; options are those of ``tenon.profiler.profile``.
 
     With ``enabled=False`` nothing is recorded.

@@ -101,6 +101,7 @@ def _by_package(fullname: str) -> str | None:
     return None if own == package else f"{own}.{name}"
 
 
+# The loader is one of the classes below, which derive from no class of importlib.
 def _spec(fullname: str, loader: Any, packages: Sequence[str] | None) -> ModuleSpec:
     spec = ModuleSpec(fullname, loader, origin=loader.origin, is_package=packages is not None)
     if packages:
@@ -135,13 +136,13 @@ class AliasLoader:
 
     def get_code(self, fullname: str) -> CodeType | None:
         """Return the module's code, for ``python -m``."""
-        loader: Any = self.spec.loader
+        loader: Any = self.spec.loader  # has what InspectLoader has, whatever its class
         code: CodeType | None = loader.get_code(self.target_name)
         return code
 
     def get_source(self, fullname: str) -> str | None:
         """Return the module's source text, if it has one."""
-        loader: Any = self.spec.loader
+        loader: Any = self.spec.loader  # has what InspectLoader has, whatever its class
         source: str | None = loader.get_source(self.target_name)
         return source
 

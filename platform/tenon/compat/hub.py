@@ -19,7 +19,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Generic, TypeVar
 from urllib.parse import unquote, urlparse
 
 from tenon.compat.serialization import MAP_LOCATION
@@ -45,16 +45,19 @@ def _get_torch_home() -> str:
     return str(Path(home).expanduser() if home else Config.from_environment().cache_folder())
 
 
-class tqdm:
+T = TypeVar("T")
+
+
+class tqdm(Generic[T]):
     """The part of tqdm's interface that downloads use; it shows no progress."""
 
-    def __init__(self, iterable: Iterable[Any] = (), *args: object, **options: object) -> None:
+    def __init__(self, iterable: Iterable[T] = (), *args: object, **options: object) -> None:
         self.iterable = iterable
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[T]:
         return iter(self.iterable)
 
-    def __enter__(self) -> tqdm:
+    def __enter__(self) -> tqdm[T]:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -76,20 +79,30 @@ def set_dir(d: str | os.PathLike[str]) -> None:
 
 
 def list(
-    github: str, force_reload: bool = False, skip_validation: bool = False, **options: Any
+    github: str,
+    force_reload: bool = False,
+    skip_validation: bool = False,
+    **options: Any,  # ``source`` is a string; PyTorch's others are ignored
 ) -> builtins.list[str]:
     """Return the names of a folder's entries: the public functions of its ``hubconf.py``."""
     module = _entries(github, options.get("source", "local"))
     return [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
 
 
-def help(github: str, model: str, force_reload: bool = False, **options: Any) -> str | None:
+def help(
+    github: str,
+    model: str,
+    force_reload: bool = False,
+    **options: Any,  # as ``list``'s
+) -> str | None:
     """Return the docstring of the entry ``model``."""
     doc: str | None = _entry(_entries(github, options.get("source", "local")), model).__doc__
     return doc
 
 
-def load(repo_or_dir: str, model: str, *args: object, source: str = "github", **kwargs: Any) -> Any:
+def load(
+    repo_or_dir: str, model: str, *args: object, source: str = "github", **kwargs: object
+) -> Any:  # what the entry returns
     """Call the entry ``model`` of ``repo_or_dir/hubconf.py`` with ``args`` and ``kwargs``."""
     for name in ("trust_repo", "force_reload", "verbose", "skip_validation"):
         kwargs.pop(name, None)
@@ -119,7 +132,7 @@ def _entries(folder: str, source: str) -> ModuleType:
     return module
 
 
-def _entry(module: ModuleType, name: str) -> Callable[..., Any]:
+def _entry(module: ModuleType, name: str) -> Callable[..., Any]:  # a function of the user's
     if not isinstance(name, str):
         raise ArgumentError("Invalid input: model should be a string of function name")
     entry = getattr(module, name, None)
@@ -160,7 +173,7 @@ def load_state_dict_from_url(
     check_hash: bool = False,
     file_name: str | None = None,
     weights_only: bool = True,
-) -> Any:
+) -> Any:  # what the file holds
     """Load the file at ``url`` with ``tenon.load``.
 
     It is downloaded at the first call, to ``model_dir`` or by default ``get_dir()/checkpoints``.

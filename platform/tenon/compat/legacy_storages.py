@@ -49,7 +49,7 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
         wrap_storage: UntypedStorage | None = None,
         dtype: object = None,
         device: object = None,
-    ) -> Any:
+    ) -> Any:  # a TypedStorage, as torch.FloatStorage(3) is one: no instance of ``cls``
         if cls is _LegacyStorage:
             raise ArgumentError("Only child classes of _LegacyStorage can be instantiated, as FloatStorage.")
         caller = f"{cls}.__new__"
@@ -69,7 +69,11 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
 
     @classmethod
     def from_buffer(
-        cls, *args: Any, dtype: object = None, device: object = None, **kwargs: Any
+        cls,
+        *args: Any,  # as UntypedStorage.from_buffer's
+        dtype: object = None,
+        device: object = None,
+        **kwargs: Any,  # likewise
     ) -> TypedStorage:
         """Copy the numbers of an object with a buffer; see ``UntypedStorage.from_buffer``."""
         if cls.device_type != "cpu":
@@ -96,11 +100,11 @@ class _LegacyStorage(TypedStorage, metaclass=_LegacyStorageMeta):
         return result
 
 
-def _refuse_file(cls: Any, /, *args: object, **kwargs: object) -> NoReturn:
+def _refuse_file(cls: type, /, *args: object, **kwargs: object) -> NoReturn:
     raise DeviceError("Not available for CUDA storage: its memory has no file that processes could share.")
 
 
-def _storage_type(name: str, kind: dtypes.dtype, device: str) -> Any:
+def _storage_type(name: str, kind: dtypes.dtype, device: str) -> Any:  # a subclass of _LegacyStorage
     doc = f"Memory of {kind} on {'an NVIDIA GPU' if device == 'cuda' else 'the CPU'}."
     content: dict[str, object] = {"dtype": kind, "device_type": device, "__doc__": doc}
     if device == "cuda":

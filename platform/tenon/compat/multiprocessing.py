@@ -70,6 +70,7 @@ def _run(fn: Callable[..., object], index: int, args: Sequence[object], pipe: co
 class ProcessContext:
     """The processes of ``spawn(join=False)``."""
 
+    # Any: a process that has started has a pid and a sentinel, which its class declares optional.
     def __init__(self, processes: list[Any], pipes: list[connection.Connection]) -> None:
         self.processes = processes
         self._pipes = pipes
@@ -164,7 +165,7 @@ def start_processes(
 
     On Linux they receive SIGTERM when the thread that started them ends.
     """
-    context: Any = multiprocessing.get_context(start_method)
+    context: Any = multiprocessing.get_context(start_method)  # its base class declares no Process
     processes, pipes = [], []
     for index in range(nprocs):
         receiver, sender = context.Pipe(duplex=False)

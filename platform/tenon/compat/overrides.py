@@ -58,7 +58,7 @@ def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Function
 
     def wrap(function: Function) -> Function:
         @functools.wraps(function)
-        def overridable(*args: object, **kwargs: object) -> Any:
+        def overridable(*args: object, **kwargs: object) -> Any:  # what ``function`` returns
             relevant = dispatcher(*args, **kwargs)
             if has_torch_function(relevant):
                 return handle_torch_function(overridable, relevant, *args, **kwargs)
@@ -144,7 +144,7 @@ class TorchFunctionMode:
         types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> Any:
+    ) -> Any:  # what ``func`` returns
         """Called in place of ``func``; functions that it calls are passed to the enclosing mode."""
         raise NotImplementedError(f"{type(self).__name__} defines no __torch_function__.")
 
@@ -167,6 +167,6 @@ class BaseTorchFunctionMode(TorchFunctionMode):
         types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> Any:
+    ) -> Any:  # what ``func`` returns
         """Return ``func(*args, **kwargs)``."""
         return func(*args, **(kwargs or {}))

@@ -26,7 +26,7 @@ class _State(threading.local):
     off: int = 0
 
     def __init__(self) -> None:
-        self.modes: list[Any] = []
+        self.modes: list[Any] = []  # of classes that users derive from TorchFunctionMode
 
 
 STATE = _State()
@@ -56,7 +56,7 @@ def disabled(
     types: Iterable[type],
     args: tuple[object, ...] = (),
     kwargs: dict[str, object] | None = None,
-) -> Any:
+) -> Any:  # what ``function`` returns
     """The ``__torch_function__`` of classes that take over no function: call ``function``."""
     with DisableTorchFunctionSubclass():
         return function(*args, **(kwargs or {}))
@@ -68,7 +68,7 @@ class _Classes(set[type]):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-class _Modes(list[Any]):
+class _Modes(list[Any]):  # as ``_State.modes``
     """A hashable list, for the same reason."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
@@ -97,7 +97,7 @@ _PLAIN_METHOD = (
 NAMESPACES: dict[str, dict[str, Any]] = {}
 
 
-def name_of(function: Any) -> str | None:
+def name_of(function: Any) -> str | None:  # a function, a method or a property's __get__
     """Return the name of a public function, as ``"torch.add"`` or ``"torch.Tensor.T.__get__"``; else None."""
     owner = getattr(function, "__self__", None)
     target = owner if isinstance(owner, property) else function
@@ -108,10 +108,10 @@ def name_of(function: Any) -> str | None:
     return None
 
 
-def overloaded(values: Iterable[object]) -> list[Any]:
+def overloaded(values: Iterable[object]) -> list[Any]:  # objects with __torch_function__
     """Return one of ``values`` for each class that can take over a function, in order, but with subclasses
     before their base classes."""
-    handlers: list[Any] = []
+    handlers: list[Any] = []  # objects with __torch_function__
     for value in values:
         cls = type(value)
         if wants(cls) and not any(type(other) is cls for other in handlers):
@@ -137,7 +137,7 @@ def ask(
     bare: bool,
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Any:
+) -> Any:  # what ``function`` returns
     """Call the overrides of ``function``, or ``original`` without any; only modes override ``bare`` ones."""
     off, modes = STATE.off, STATE.modes
     if off == 2 or (off and not modes):
@@ -152,8 +152,11 @@ def ask(
 
 
 def handle(
-    function: Function, handlers: list[Any], args: tuple[object, ...], kwargs: dict[str, object]
-) -> Any:
+    function: Function,
+    handlers: list[Any],  # objects with __torch_function__
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> Any:  # what ``function`` returns
     """Return the result of the innermost mode, or of the first of ``handlers`` that does not return
     NotImplemented.
 
@@ -201,7 +204,7 @@ def has_torch_function(relevant_args: Iterable[object]) -> bool:
 
 def handle_torch_function(
     public_api: Function, relevant_args: Iterable[object], *args: object, **kwargs: object
-) -> Any:
+) -> Any:  # what ``public_api`` returns
     """Return the result of ``public_api(*args, **kwargs)`` by the active mode, or by a class among
     ``relevant_args``."""
     return handle(public_api, overloaded(relevant_args), args, kwargs)

@@ -70,7 +70,9 @@ class SavedTensor(metaclass=ABCMeta):  # values saved by a custom Function are r
         return out if self._position == OUT else arguments[self._position]
 
     def register_hooks(
-        self, pack_hook: Callable[[Tensor], Any], unpack_hook: Callable[[Any], Tensor] | None = None
+        self,
+        pack_hook: Callable[[Tensor], Any],  # the hooks agree on what is stored
+        unpack_hook: Callable[[Any], Tensor] | None = None,  # likewise
     ) -> None:
         """Store ``pack_hook(value)`` and restore it by ``unpack_hook``; allowed once per value."""
         node, position = self._node, self._position

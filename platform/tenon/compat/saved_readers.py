@@ -13,6 +13,7 @@ from tenon.tensors.index_parsing import INDEX
 
 if TYPE_CHECKING:
     from tenon.engine.tape import Node
+    from tenon.engine.types import Attr
     from tenon.tensors.tensor import Tensor
 
 #: Reads a saved attribute of a node.
@@ -20,7 +21,7 @@ Read: TypeAlias = Callable[["Node"], Any]
 _REDUCTIONS = ("none", "mean", "sum")
 
 
-def attr(name: str, form: Callable[[Any], object] = lambda value: value) -> Read:
+def attr(name: str, form: Callable[[Attr], object] = lambda value: value) -> Read:
     """Return a reader of the attr ``name``, converted by ``form``."""
     return lambda node: form(node.attrs[name])
 
@@ -35,7 +36,7 @@ def always(value: object) -> Read:
     return lambda node: value
 
 
-def _cut(node: Node) -> tuple[int, Any]:
+def _cut(node: Node) -> tuple[int, Any]:  # an integer or a slice, as the op says
     """Return the axis that a ``select`` or slice indexes, and its key."""
     key = node.attrs["key"]
     return next(((i, k) for i, k in enumerate(key) if k not in (slice(None), Ellipsis)), (0, slice(None)))
@@ -90,7 +91,7 @@ TAKEN: dict[str, Read] = {
 }
 
 
-def number(node: Node, name: str) -> tuple[Any] | None:
+def number(node: Node, name: str) -> tuple[object] | None:
     """Return the attribute of ``node`` that torch calls ``name``, in a tuple; None if there is none."""
     read = getattr(node.op, "saved_names", {}).get(name)
     try:

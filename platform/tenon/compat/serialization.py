@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import IO, Any, TypeAlias
 
 from tenon.device import Device
@@ -68,7 +69,7 @@ def get_unsafe_globals_in_checkpoint(f: FileLike) -> list[str]:
 
 
 def check_module_version_greater_or_equal(
-    module: Any, req_version_tuple: tuple[int, ...], error_if_malformed: bool = True
+    module: ModuleType, req_version_tuple: tuple[int, ...], error_if_malformed: bool = True
 ) -> bool:
     """Whether ``module.__version__`` is at least ``req_version_tuple``; CheckpointError if it is
     malformed."""

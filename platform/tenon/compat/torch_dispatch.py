@@ -27,7 +27,7 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Op
 from tenon.engine.tape import CustomNode, StandIn
-from tenon.engine.types import Attrs, Operand
+from tenon.engine.types import Attr, Attrs, Operand, OpResult
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
 from tenon.ops.aten import Operator, operator_of
@@ -94,16 +94,16 @@ class Shell(NDArrayOperatorsMixin):
         plain = [np.asarray(i) if isinstance(i, Shell) else i for i in inputs]
         return getattr(ufunc, method)(*plain, **options)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Any:  # as ``numpy.ndarray`` declares it
         return np.asarray(self)[key]
 
-    def __setitem__(self, key: Any, value: npt.ArrayLike) -> None:
+    def __setitem__(self, key: Any, value: npt.ArrayLike) -> None:  # as ``numpy.ndarray`` declares it
         data = np.asarray(self)
         data[key] = value
         owner = self.owner
         _copy(owner, Tensor._of(owner._backend.from_host(data, owner.device), owner._backend))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # an attribute of an array
         if name.startswith("__"):  # NumPy looks protocols up, and would bypass __array__
             raise AttributeError(name)
         return getattr(np.asarray(self), name)
@@ -122,7 +122,7 @@ class _Copy(Operator):
 def _copy(target: Tensor, source: Tensor) -> None:
     """Copy by the ``copy_`` handler of the wrapper among both."""
     with no_grad():
-        handler: Any = next(type(t) for t in (target, source) if is_wrapper(t))
+        handler: Any = next(type(t) for t in (target, source) if is_wrapper(t))  # of the user's class
         handler.__torch_dispatch__(_Copy("copy_", "default"), (handler,), (target, source), {})
 
 
@@ -135,7 +135,7 @@ class Called(Operator):
         super().__init__(operator_of(op, args, attrs).name, "default")
         self.op = op
 
-    def __call__(self, *args: Operand, **attrs: Any) -> Any:
+    def __call__(self, *args: Operand, **attrs: Attr) -> OpResult:
         """Compute the op on ``args``."""
         return self.op(*args, **attrs)
 
@@ -173,9 +173,11 @@ class _ClassDispatch:
         self.classes: set[type] = set()
         self.disabled = _Disabled()
 
-    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> OpResult:
         """Return the result of the first handler that does not return NotImplemented, or of the op itself."""
-        types: Any = tuple(dict.fromkeys(a.__class__ for a in args if a.__class__ in self.classes))
+        types: Any = tuple(  # classes with __torch_dispatch__
+            dict.fromkeys(a.__class__ for a in args if a.__class__ in self.classes)
+        )
         if not types or self.disabled.depth:
             return SLOT.below(self)(op, args, attrs)
         if isinstance(op, Composite) and not op.differentiable:

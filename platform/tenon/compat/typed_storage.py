@@ -68,7 +68,7 @@ class TypedStorage(Moves):
 
     def __init__(
         self,
-        *args: Any,
+        *args: Any,  # a size, a sequence or a storage
         wrap_storage: UntypedStorage | None = None,
         dtype: dtypes.dtype | None = None,
         device: DeviceLike = None,
@@ -96,7 +96,11 @@ class TypedStorage(Moves):
 
     @classmethod
     def from_buffer(
-        cls, *args: Any, dtype: dtypes.dtype | None = None, device: DeviceLike = None, **kwargs: Any
+        cls,
+        *args: Any,  # as UntypedStorage.from_buffer's
+        dtype: dtypes.dtype | None = None,
+        device: DeviceLike = None,
+        **kwargs: Any,  # likewise
     ) -> TypedStorage:
         """Copy the numbers of an object with a buffer; see ``UntypedStorage.from_buffer``."""
         if device is not None and str(device) != "cpu":
@@ -204,10 +208,10 @@ class TypedStorage(Moves):
         """Return the elements as Python numbers."""
         return [v.item() for v in self._numbers]
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[bool | int | float | complex]:
         return iter(self.tolist())
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index: int) -> bool | int | float | complex:
         numbers = self._numbers
         if isinstance(index, slice):
             raise ArgumentError(
@@ -250,7 +254,7 @@ class TypedStorage(Moves):
 
     __copy__ = clone
 
-    def __deepcopy__(self, memo: dict[Any, Any]) -> TypedStorage:
+    def __deepcopy__(self, memo: dict[int, object]) -> TypedStorage:
         return self._wrapped(copy.deepcopy(self._untyped_storage, memo))
 
     def __repr__(self) -> str:

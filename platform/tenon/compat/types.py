@@ -22,6 +22,7 @@ Device: TypeAlias = _DeviceClass | str | int | None
 _size: TypeAlias = Size | list[int] | tuple[int, ...]
 _TensorOrTensors: TypeAlias = Tensor | Sequence[Tensor]
 _TensorOrOptionalTensors: TypeAlias = Tensor | Sequence[Tensor | None]
+#: Also a ``GradientEdge`` or a sequence of them: a class of ``tenon.autograd``, which is not loaded for this.
 _TensorOrTensorsOrGradEdge: TypeAlias = Any
 _int, _float, _bool, _complex = builtins.int, builtins.float, builtins.bool, builtins.complex
 FileLike: TypeAlias = str | os.PathLike[str] | IO[bytes]

@@ -118,7 +118,7 @@ class Node:
         """Whether the saved output was modified in place after the op ran."""
         return self.out_counter is not None and self.out_counter[0] != self.out_version
 
-    def values(self) -> tuple[list[Operand], Value | None]:
+    def values(self) -> tuple[list[Operand], Any]:  # the output as a Tensor, or None
         """Arguments and output as tensors with history (arrays where only shapes matter), after ``check``."""
         self.check()
         arguments, out, packed = list(self.args), None, self.packed or {}

@@ -67,7 +67,7 @@ def _define(name: str) -> None:
 table.define = _define
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> Any:  # an Op; callers know the class
     return getattr(table, name)
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Any
 
 from tenon.engine.op import Op
-from tenon.engine.types import Attrs, Operand
+from tenon.engine.types import Attr, Attrs, Operand
 from tenon.errors import IndexRangeError, UnsupportedError
 
 #: Ranks of the operands (2 for 2 and more) -> the product that PyTorch runs.
@@ -44,7 +43,7 @@ class Operator:
             raise AttributeError(f"{self!r} has no overload {overload!r}")
         return Operator(self.name, overload)
 
-    def __call__(self, tensor: Operand, *args: Operand, **options: Any) -> Operand:
+    def __call__(self, tensor: Operand, *args: Operand, **options: Attr) -> Operand:
         """Call the method of ``tensor`` with the operator's name, else the function of that name."""
         if self.name != "index":
             function = getattr(type(tensor), self.name, None) or getattr(

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
-from tenon.engine.types import Array, ArrayNamespace, Operand
+from tenon.engine.types import Array, ArrayNamespace, Attr, Operand
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.composite.recurrent import spans
 from tenon.ops.quantized import LARGEST, SMALLEST, check_weight, exact_floats, int8_dynamic_linear
@@ -73,7 +73,7 @@ class _Sequence(Primitive):
             out[start:stop] = current[0]
         return out, *result
 
-    def cost(self, *args: Operand, **attrs: Any) -> float:
+    def cost(self, *args: Operand, **attrs: Attr) -> float:
         """The operations of both matrix products."""
         w_ih, w_hh = (args[self.inputs.index(name)] for name in ("w_ih", "w_hh"))
         work: float = args[0].shape[0] * (math.prod(w_ih.shape) + math.prod(w_hh.shape))

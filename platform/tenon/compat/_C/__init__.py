@@ -155,7 +155,7 @@ class _Functions:
             kwargs.get("memory_format"),
         )
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:  # a function of nn.functional
         return getattr(_functional, name)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from tenon.config import environment
 from tenon.errors import TenonWarning, UnsupportedError
@@ -82,7 +82,7 @@ save = _refused("save", "written here. Save a model's state_dict with tenon.save
 load = _refused("load", "read here. Load a state_dict that tenon.save or torch.save wrote.")
 
 
-def ignore(drop: object = False, **options: object) -> Callable[..., Any]:
+def ignore(drop: object = False, **options: object) -> Callable[..., object]:
     """Return the decorated function; a decorator with or without arguments."""
     return drop if callable(drop) else _itself
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from tenon.compat.torch_dispatch import Called, is_wrapper
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Op
-from tenon.engine.types import Attrs, Operand
+from tenon.engine.types import Attrs, Operand, OpResult
 from tenon.engine.value import Value
 
 __all__ = ["TorchDispatchMode", "is_traceable_wrapper_subclass"]
@@ -44,11 +44,11 @@ class TorchDispatchMode:
         types: Iterable[type],
         args: tuple[object, ...] = (),
         kwargs: dict[str, object] | None = None,
-    ) -> Any:
+    ) -> Any:  # what ``func`` returns
         """Return the result of one op."""
         raise NotImplementedError(f"{type(self).__name__} must define __torch_dispatch__.")
 
-    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Any:
+    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> OpResult:
         """Pass an op to the handler, or on if it comes from the handler itself."""
         inside = self.__dict__.setdefault(
             "_inside", threading.local()

@@ -57,6 +57,7 @@ __all__ = [
     "tree_unflatten",
 ]
 
+#: Containers of any depth: Python has no type for a tree of any leaves.
 PyTree: TypeAlias = Any
 _register_pytree_node = register_pytree_node
 

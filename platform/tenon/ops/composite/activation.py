@@ -6,11 +6,9 @@ as a residual: the gradient is then one product.
 
 from __future__ import annotations
 
-from typing import Any
-
 from tenon.compat.saved_readers import always, attr
 from tenon.engine.op import Composite, Kind
-from tenon.engine.types import Operand, OpNamespace
+from tenon.engine.types import Attr, Operand, OpNamespace
 from tenon.errors import UnsupportedDTypeError
 from tenon.ops.kinds import is_floating, matching, widened
 
@@ -32,7 +30,7 @@ class SmoothActivation(Activation):
     saves = ("x",)  # for second-order gradients, which go through the decomposition
     residuals = 1
 
-    def with_slope(self, f: OpNamespace, x: Operand, **attrs: Any) -> tuple[Operand, Operand]:
+    def with_slope(self, f: OpNamespace, x: Operand, **attrs: Attr) -> tuple[Operand, Operand]:
         """Return value and derivative of each element."""
         raise TypeError(f"activation {self.name} defines no with_slope.")
 

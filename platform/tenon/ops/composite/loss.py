@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from tenon.compat.saved_readers import REDUCED
 from tenon.engine.aval import shape_of
 from tenon.engine.op import Composite, Kind
-from tenon.engine.types import Attrs, Operand, OpNamespace
+from tenon.engine.types import Attr, Attrs, Operand, OpNamespace
 from tenon.errors import DTypeError
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.ops.kinds import is_floating
@@ -35,11 +34,11 @@ class PairLoss(Composite):
     saves = ("x", "y")
     promotion = "same"
 
-    def value(self, f: OpNamespace, d: Operand, **attrs: Any) -> Operand:
+    def value(self, f: OpNamespace, d: Operand, **attrs: Attr) -> Operand:
         """Return the loss of each difference ``d``."""
         raise TypeError(f"loss {self.name} defines no value.")
 
-    def slope(self, f: OpNamespace, d: Operand, **attrs: Any) -> Operand:
+    def slope(self, f: OpNamespace, d: Operand, **attrs: Attr) -> Operand:
         """Return the derivative of ``value`` at ``d``."""
         raise TypeError(f"loss {self.name} defines no slope.")
 

@@ -6,8 +6,6 @@ tensors that require one.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tenon.engine.aval import Aval
@@ -54,7 +52,7 @@ class Factorization(Primitive):
             )
         return x
 
-    def solved(self, xp: ArrayNamespace, function: str, *args: Array, **options: Any) -> Array:
+    def solved(self, xp: ArrayNamespace, function: str, *args: Array, **options: object) -> Array:
         """Return ``xp.linalg.function(*args)``; LinearAlgebraError if it fails."""
         try:
             return getattr(xp.linalg, function)(*args, **options)

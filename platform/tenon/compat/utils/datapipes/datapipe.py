@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 from tenon.data import Dataset, IterableDataset
 from tenon.errors import ArgumentError
@@ -13,18 +13,22 @@ C = TypeVar("C", bound=type)
 T_co = TypeVar("T_co", covariant=True)
 
 
+#: A function that pipes have as a method: its parameters and result are its own.
+Method: TypeAlias = Callable[..., Any]
+
+
 class _Registered:
     """Base of both kinds of pipes: looks methods up among the registered functions."""
 
-    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+    functions: ClassVar[dict[str, Method]] = {}
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Method:
         if name in type(self).functions:
             return partial(type(self).functions[name], self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @classmethod
-    def register_function(cls, function_name: str, function: Callable[..., Any]) -> None:
+    def register_function(cls, function_name: str, function: Method) -> None:
         """Make ``pipe.function_name(...)`` call ``function(pipe, ...)``."""
         cls.functions[function_name] = function
 
@@ -43,7 +47,7 @@ class _Registered:
 class IterDataPipe(_Registered, IterableDataset[T_co]):
     """An iterable data set: a subclass defines ``__iter__``."""
 
-    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+    functions: ClassVar[dict[str, Method]] = {}
 
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__().")
@@ -52,7 +56,7 @@ class IterDataPipe(_Registered, IterableDataset[T_co]):
 class MapDataPipe(_Registered, Dataset[T_co]):
     """A data set with indices: a subclass defines ``__getitem__`` and ``__len__``."""
 
-    functions: ClassVar[dict[str, Callable[..., Any]]] = {}
+    functions: ClassVar[dict[str, Method]] = {}
 
 
 class functional_datapipe:
