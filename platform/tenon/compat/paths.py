@@ -152,9 +152,16 @@ _MOVED: dict[str, dict[str, str]] = {
     },
     "tenon.ops": {
         "tenon.compat": "standing>torch_dispatch torch_dispatch",
-        "tenon.ops.matrices": "broken_matrices factorization linalg solving",
-        "tenon.ops.spatial": "axis_tables grid patches pooling resampling sampling window window_choice",
+        "tenon.ops": (
+            "kinds>dtype_queries placing>slice_scatter prod_parts>prod_gradient random_slopes>randomized_relu"
+        ),
+        "tenon.ops.matrices": "broken_matrices>factorization_failures factorization linalg solving",
+        "tenon.ops.spatial": (
+            "axis_tables grid patches pooling resampling sampling window window_choice>max_pool_indices"
+        ),
     },
+    "tenon.ops.matrices": {"tenon.ops.matrices": "broken_matrices>factorization_failures"},
+    "tenon.ops.spatial": {"tenon.ops.spatial": "window_choice>max_pool_indices"},
 }
 
 

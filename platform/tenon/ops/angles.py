@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tenon.ops.dtype_queries import is_complex
 from tenon.ops.elementwise import FloatUnary
-from tenon.ops.kinds import is_complex
 
 
 class Sin(FloatUnary):

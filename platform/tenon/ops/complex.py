@@ -9,8 +9,8 @@ from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError
 from tenon.kernels.shapes import broadcast_shapes
+from tenon.ops.dtype_queries import is_complex
 from tenon.ops.elementwise import Unary
-from tenon.ops.kinds import is_complex
 
 
 def _real(x: Aval) -> Aval:

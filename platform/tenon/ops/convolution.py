@@ -19,7 +19,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
-from tenon.ops.kinds import dtype_of, is_complex
+from tenon.ops.dtype_queries import dtype_of, is_complex
 from tenon.tensors.storage.untyped import strided
 
 _CTYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "bfloat16": "c10::BFloat16"}

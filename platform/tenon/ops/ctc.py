@@ -14,7 +14,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError, UnsupportedError
-from tenon.ops.kinds import dtype_of, title_of
+from tenon.ops.dtype_queries import dtype_of, title_of
 
 
 def _check(log_probs: Operand, targets: Operand, blank: int) -> None:

@@ -8,7 +8,7 @@ from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand, OpNamespace
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.ops.kinds import is_complex
+from tenon.ops.dtype_queries import is_complex
 
 _POWERS = {2: "a * a", 0.5: "sqrt(a)", -1: "1 / a", 1: "a", 3: "a * a * a", -0.5: "1 / sqrt(a)"}
 

@@ -11,7 +11,7 @@ import numpy as np
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand, OpNamespace
-from tenon.ops.kinds import is_complex
+from tenon.ops.dtype_queries import is_complex
 
 
 def _resized(shape: tuple[int, ...], axis: int, size: int) -> tuple[int, ...]:

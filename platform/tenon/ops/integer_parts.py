@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tenon.compat.saved_readers import always, trunc_mode
 from tenon.engine.aval import Aval
+from tenon.ops.dtype_queries import refuse_zero
 from tenon.ops.elementwise import Binary, Unary
-from tenon.ops.kinds import refuse_zero
 
 
 class Floor(Unary):

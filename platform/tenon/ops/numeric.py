@@ -7,8 +7,8 @@ import numpy as np
 from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand
+from tenon.ops.dtype_queries import dtype_of, is_complex
 from tenon.ops.elementwise import Binary, FloatUnary
-from tenon.ops.kinds import dtype_of, is_complex
 from tenon.ops.special import erf
 
 _INT = np.dtype(np.int64)

@@ -15,8 +15,8 @@ from tenon.ops import max_pool_indices as _max_pool_indices
 from tenon.ops.scatter_extreme import extreme_identity
 from tenon.ops.spatial.axis_tables import Table
 from tenon.ops.spatial.grid import OFFSETS, products
+from tenon.ops.spatial.max_pool_indices import adaptive_bounds, fractional_starts
 from tenon.ops.spatial.resampling import Plan, apply_table, apply_tables, tables
-from tenon.ops.spatial.window_choice import adaptive_bounds, fractional_starts
 from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, fits, plain, share
 from tenon_cpu.jit.loops import grids, lines, resampling
 from tenon_cpu.jit.loops.vectors import REDUCTIONS

@@ -9,7 +9,7 @@ from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, GradError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import axis_of, in_dtype
-from tenon.ops.kinds import is_complex
+from tenon.ops.dtype_queries import is_complex
 from tenon.tensors.creation.factories import written
 from tenon.tensors.inplace import inplace as write_inplace
 from tenon.tensors.precision import runs_in

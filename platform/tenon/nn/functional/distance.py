@@ -11,7 +11,7 @@ from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.nn.functional.arguments import clamped_from_below
-from tenon.ops.kinds import title_of
+from tenon.ops.dtype_queries import title_of
 from tenon.tensors.creation.factories import triu_indices
 from tenon.tensors.precision import runs_in
 

@@ -11,7 +11,7 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
-from tenon.ops.kinds import dtype_of
+from tenon.ops.dtype_queries import dtype_of
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tenon.engine.op import table as f
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
-from tenon.ops.kinds import dtype_of
+from tenon.ops.dtype_queries import dtype_of
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
-from tenon.ops.kinds import title_of
+from tenon.ops.dtype_queries import title_of
 from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.precision import runs_in
 

@@ -13,7 +13,7 @@ from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.nn.functional.distance import pairwise_distance
 from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
-from tenon.ops.kinds import title_of
+from tenon.ops.dtype_queries import title_of
 from tenon.tensors.creation.ranges import arange
 from tenon.tensors.precision import runs_in
 

@@ -13,7 +13,7 @@ from tenon.autograd import forward_ad
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import GradError, ModuleValueError, ShapeError
-from tenon.ops.kinds import is_short, matching, widened
+from tenon.ops.dtype_queries import is_short, matching, widened
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.memory_formats import entering, like
 from tenon.tensors.precision import runs_in

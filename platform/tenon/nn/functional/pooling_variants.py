@@ -23,7 +23,7 @@ from tenon.nn.functional.pooling import (
     max_pool3d,
     output_sizes,
 )
-from tenon.ops.kinds import dtype_of, title_of
+from tenon.ops.dtype_queries import dtype_of, title_of
 from tenon.tensors.alerts import may_differ
 from tenon.tensors.creation.random_factories import rand
 from tenon.tensors.memory_formats import entering, like

@@ -21,7 +21,7 @@ from tenon.nn.functional.recurrent import walk
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.nn.utils.rnn import PackedSequence
-from tenon.ops.kinds import title_of
+from tenon.ops.dtype_queries import title_of
 from tenon.tensors.creation.factories import empty, zeros
 from tenon.tensors.precision import runs_in
 from tenon.tensors.tensor import Tensor

@@ -10,7 +10,7 @@ from tenon.compat.saved_readers import always, attr
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Attr, Operand, OpNamespace
 from tenon.errors import UnsupportedDTypeError
-from tenon.ops.kinds import is_floating, matching, widened
+from tenon.ops.dtype_queries import is_floating, matching, widened
 
 _ROOT_HALF = 0.7071067811865476
 _DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)

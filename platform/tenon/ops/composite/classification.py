@@ -14,7 +14,7 @@ from tenon.engine.op import Composite, Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
-from tenon.ops.kinds import dtype_of, matching, title_of, widened
+from tenon.ops.dtype_queries import dtype_of, matching, title_of, widened
 
 
 def class_axis(x: Operand) -> int:

@@ -10,8 +10,8 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
+from tenon.ops.dtype_queries import dtype_of
 from tenon.ops.indexing import add_rows
-from tenon.ops.kinds import dtype_of
 
 
 def _check(weight: Operand, indices: Operand) -> None:

@@ -9,7 +9,7 @@ from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.ops.kinds import is_complex, title_of
+from tenon.ops.dtype_queries import is_complex, title_of
 
 
 def check_same_dtype(name: str, x: Operand, y: Operand) -> None:

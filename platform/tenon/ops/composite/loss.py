@@ -10,7 +10,7 @@ from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Attr, Attrs, Operand, OpNamespace
 from tenon.errors import DTypeError
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.ops.kinds import is_floating
+from tenon.ops.dtype_queries import is_floating
 
 
 def reduced(f: OpNamespace, losses: Operand, reduction: str) -> Operand:

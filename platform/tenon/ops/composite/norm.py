@@ -18,7 +18,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
-from tenon.ops.kinds import dtype_of, is_short, matching, widened
+from tenon.ops.dtype_queries import dtype_of, is_short, matching, widened
 
 _WIDE = np.dtype(np.float32)
 

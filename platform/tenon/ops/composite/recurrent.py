@@ -20,7 +20,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
-from tenon.ops.kinds import matching, title_of, widened
+from tenon.ops.dtype_queries import matching, title_of, widened
 
 #: ``step(start, stop, states)``: the next states, for the rows ``start`` to ``stop``.
 Step = Callable[[int, int, list[Operand]], list[Operand]]

@@ -13,7 +13,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
 from tenon.ops.composite.recurrent import concatenated, rows, scan, spans, split_gates, transposed
-from tenon.ops.kinds import matching, widened
+from tenon.ops.dtype_queries import matching, widened
 
 
 def before(f: OpNamespace, states: Operand, initial: Operand, sizes: Sequence[int], reverse: bool) -> Operand:

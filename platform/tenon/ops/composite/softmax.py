@@ -7,7 +7,7 @@ import math
 from tenon.engine.op import Composite
 from tenon.engine.types import Operand
 from tenon.errors import UnsupportedDTypeError
-from tenon.ops.kinds import is_floating
+from tenon.ops.dtype_queries import is_floating
 
 
 def _axes(x: Operand, axis: int) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ from tenon.compat.saved_readers import attr
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Operand, OpNamespace
 from tenon.kernels.shapes import reduced_shape
-from tenon.ops.kinds import is_complex
+from tenon.ops.dtype_queries import is_complex
 
 
 def _with_reduced_axes(

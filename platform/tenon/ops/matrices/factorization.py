@@ -6,7 +6,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
-from tenon.ops.kinds import dtype_of, is_complex
+from tenon.ops.dtype_queries import dtype_of, is_complex
 from tenon.ops.matrices.linalg import Factorization, adjoint, has_residuals, with_residuals
 
 

@@ -12,8 +12,8 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError, TenonError
-from tenon.ops.kinds import is_complex
-from tenon.ops.matrices.broken_matrices import failure_message
+from tenon.ops.dtype_queries import is_complex
+from tenon.ops.matrices.factorization_failures import failure_message
 
 
 class LinearAlgebraError(TenonError, RuntimeError):

@@ -18,7 +18,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.ops.convolution import positions_in
-from tenon.ops.kinds import dtype_of
+from tenon.ops.dtype_queries import dtype_of
 
 _INT = np.dtype(np.int64)
 OFFSETS = {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}

@@ -18,7 +18,7 @@ from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import ShapeError
 from tenon.ops.convolution import extent, positions_in, windows
-from tenon.ops.kinds import is_short
+from tenon.ops.dtype_queries import is_short
 
 _INT = np.dtype(np.int64)
 

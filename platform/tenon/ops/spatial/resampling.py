@@ -15,7 +15,7 @@ from tenon.compat.saved_readers import RESAMPLED
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
-from tenon.ops.kinds import dtype_of, is_short
+from tenon.ops.dtype_queries import dtype_of, is_short
 from tenon.ops.spatial.axis_tables import Spec, Table, length, pads, table_of, transposed
 
 _NAMES = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
-from tenon.ops.kinds import dtype_of
+from tenon.ops.dtype_queries import dtype_of
 
 
 def _tap_index(xp: ArrayNamespace, places: Array, t: int, channels: int) -> tuple[Array, Array]:

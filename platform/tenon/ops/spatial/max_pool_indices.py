@@ -1,6 +1,6 @@
 """Indices of the largest element of windows that are not evenly spaced.
 
-``adaptive_max_pool_indices`` chooses windows for a sample_shape number of outputs,
+``adaptive_max_pool_indices`` chooses windows for a given number of outputs,
 ``fractional_max_pool_indices`` by random samples, plane by plane. Both return indices into the flattened
 spatial axes of ``x[N, C, *S]``; values and gradients follow by ``gather``.
 """
