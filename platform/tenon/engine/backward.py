@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import NoReturn
 
 from tenon.engine.accumulate import accumulate
 from tenon.engine.grad_mode import MODE
@@ -159,7 +160,12 @@ def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep
                 " it requires grad. Set requires_grad on a leaf, and compute outside no_grad()."
             )
         if grad is None:
-            ones = _ones(root)
+            raw = root.raw
+            if raw.size != 1 or raw.dtype.kind == "c":
+                _refuse_implicit(root)
+            ones = root._backend.raw.new_full(raw, shape=raw.shape, value=1, dtype=raw.dtype)
+            if WATCHERS.recorder is not None:
+                WATCHERS.recorder.made(ones)
             result.append(Value.make(ones, root._backend) if sweep.as_tensors else ones)
         else:
             value = _checked(root, grad)
@@ -167,22 +173,17 @@ def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep
     return result
 
 
-def _ones(root: Value) -> Array:
-    raw = root.raw
-    if raw.size != 1:
+def _refuse_implicit(root: Value) -> NoReturn:
+    """Raise GradError: ``root`` is no real scalar, so that its gradient must be given."""
+    if root.raw.size != 1:
         raise GradError(
             "grad can be implicitly created only for scalar outputs, not for shape"
-            f" {list(raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
+            f" {list(root.raw.shape)}. Reduce it to a scalar (.sum(), .mean()), or pass gradient=."
         )
-    if raw.dtype.kind == "c":
-        raise GradError(
-            f"grad can be implicitly created only for real scalar outputs but got {root.dtype}. Take"
-            " .real or .abs() of it, or pass gradient=."
-        )
-    ones: Array = root._backend.raw.new_full(raw, shape=raw.shape, value=1, dtype=raw.dtype)
-    if WATCHERS.recorder is not None:
-        WATCHERS.recorder.made(ones)
-    return ones
+    raise GradError(
+        f"grad can be implicitly created only for real scalar outputs but got {root.dtype}. Take"
+        " .real or .abs() of it, or pass gradient=."
+    )
 
 
 def _checked(root: Value, grad: Value) -> Value:
