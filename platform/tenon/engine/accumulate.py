@@ -121,6 +121,6 @@ def _copy_of(leaf: Value, grad: Value, create_graph: bool) -> Value:
         return copy
     empty = leaf._backend.empty(
         grad.raw.shape, grad.raw.dtype, leaf.device
-    )  # torch's graph shows a copy here
+    )  # PyTorch's graph shows a copy here
     copied: Value = Value.make(empty, leaf._backend).copy_(own)
     return copied

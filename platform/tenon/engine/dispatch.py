@@ -33,7 +33,7 @@ _new = object.__new__
 _Result: Any = Value  # Tensor, which the engine does not know
 #: Finds the backend that serves a device, set by ``backends_are``.
 _backend_for: Callable[[Device], EngineBackend]
-#: Rank in torch's promotion categories (bool < integer < floating < complex), by Python type.
+#: Rank in PyTorch's promotion categories (bool < integer < floating < complex), by Python type.
 _RANK = {bool: 0, int: 1, float: 2, complex: 3}
 #: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
 #: ``run`` convert every number to it first.
@@ -151,13 +151,13 @@ def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None
         out = layout(kernel, raw, attrs) if layout else kernel(*raw, **attrs) if attrs else kernel(*raw)
     except _FAILURES as error:
         if error.__class__ is OverflowError and promotion is not None and number == 1:
-            # torch wraps a number that the dtype cannot hold
+            # PyTorch wraps a number that the dtype cannot hold
             return run(op, plan.unify(op, args), attrs, compute)
         explain(op, raw, attrs, error)
     finally:
         leave(token)
     if kind is _BFLOAT16 and promotion is not None and out.dtype.kind == "f":
-        out = out.astype(kind)  # NumPy widens it beside a Python number; torch rounds the result back
+        out = out.astype(kind)  # NumPy widens it beside a Python number; PyTorch rounds the result back
     if not plan.new_array:
         return _view_or_several(plan, backend, out, track, args, raw, attrs)
     t = finish(plan, backend, out, track, lambda: record(plan, backend, args, raw, attrs))
@@ -358,7 +358,7 @@ def _wrap_several(
 
 
 def _on_one_device(op: Op, args: Arguments) -> Arguments:
-    """Move 0-d CPU tensors to the device of the others, as torch allows; DeviceError for anything else."""
+    """Move 0-d CPU tensors to the device of the others, as PyTorch allows; DeviceError for anything else."""
     tensors = [a for a in args if isinstance(a, Value)]
     targets = {str(t.device): t.device for t in tensors if not (t.raw.ndim == 0 and t.device.type == "cpu")}
     if len(targets) != 1:

@@ -79,7 +79,7 @@ class Op:
     #: ``vjp_joint`` recomputes them from ``saves`` where it gets none (with ``create_graph``).
     remakes: ClassVar[bool] = False
     #: A saved output that was modified in place is recomputed from the inputs, all of which ``saves`` names:
-    #: torch's rule does not read the output, so that it must not be an error.
+    #: PyTorch's rule does not read the output, so that it must not be an error.
     repeats: ClassVar[bool] = False
     #: None, "same" (arguments take their common dtype) or "float" (and integers become floats).
     promotion: ClassVar[str | None] = None
@@ -128,7 +128,7 @@ class Op:
 
     # --- names ---
 
-    #: torch's name for the node, as printed in ``grad_fn=<...>``.
+    #: PyTorch's name for the node, as printed in ``grad_fn=<...>``.
     grad_name: ClassVar[str] = ""
     #: Its names where some arguments are numbers: ``(True, False)`` if the first one is.
     grad_overloads: ClassVar[Mapping[tuple[bool, ...], str]] = {}
@@ -156,7 +156,7 @@ class Op:
     #: Of which dtype ``out=`` may be: "cast" (any that the result can be cast to), "kept" (the input's own,
     #: where the op keeps it) or "boolean".
     out: ClassVar[str] = "cast"
-    #: The in-place form's node is named ``...Backward1``, as in torch, not ``Backward0``.
+    #: The in-place form's node is named ``...Backward1``, as in PyTorch, not ``Backward0``.
     inplace_overload: ClassVar[bool] = False
     #: Aliases whose gradient node has a name of its own.
     alias_grad_names: ClassVar[Mapping[str, str]] = {}
@@ -166,14 +166,14 @@ class Op:
     autocast: ClassVar[str] = ""
     #: The same on a GPU; None: as ``autocast``.
     autocast_cuda: ClassVar[str | None] = None
-    #: torch's names of what a node keeps (``grad_fn._saved_dim``) -> how to read it off the node, where it is
-    #: neither an input nor an attr of that name.
+    #: PyTorch's names of what a node keeps (``grad_fn._saved_dim``) -> how to read it off the node, where it
+    #: is neither an input nor an attr of that name.
     saved_names: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     #: A view of the real or imaginary parts, of both as real numbers, or the reverse.
     splits_complex: ClassVar[bool] = False
-    #: torch has a function of lists of tensors, ``_foreach_<name>``.
+    #: PyTorch has a function of lists of tensors, ``_foreach_<name>``.
     foreach: ClassVar[bool] = False
-    #: torch has a function that copies the view, ``<name>_copy``.
+    #: PyTorch has a function that copies the view, ``<name>_copy``.
     copying_form: ClassVar[bool] = False
 
     name: str
@@ -245,7 +245,7 @@ class Op:
         raise ArgumentError(f"op {self.name} returns several views but defines no view_of.")
 
     def torch_name(self, args: Arguments, attrs: Attrs) -> str:
-        """The name of the gradient node, as torch prints it."""
+        """The name of the gradient node, as PyTorch prints it."""
         if self.grad_overloads:
             name = self.grad_overloads.get(tuple(not hasattr(a, "dtype") for a in args))
             if name is not None:

@@ -1,4 +1,4 @@
-"""Suppress NumPy's floating-point warnings inside kernels, as torch has none, and only there.
+"""Suppress NumPy's floating-point warnings inside kernels, as PyTorch has none, and only there.
 
 NumPy keeps its floating-point error mode in a context variable. Setting that directly costs 0.15 us an op
 where ``np.errstate`` costs 1 us; should a NumPy hide it, ``errstate`` itself is used.

@@ -50,7 +50,7 @@ class Packed(Protocol):
 
 
 class Node:
-    """Gradient of one executed op. Its repr is torch's: ``<AddBackward0 object at ...>``."""
+    """Gradient of one executed op. Its repr is PyTorch's: ``<AddBackward0 object at ...>``."""
 
     __slots__ = (
         "__dict__", "__weakref__", "args", "attrs", "backend", "edges", "module", "op", "out", "out_counter",
@@ -68,7 +68,7 @@ class Node:
     residuals: tuple[Array, ...] = ()
     output_avals: Any = None  # a tuple of Aval | None (an output that is no tensor), where it is known
     packed: dict[int, Packed] | None = None  # what pack hooks made of saved values, by position or ``OUT``
-    title: str = ""  # torch's name, where it has one node for several ops here, of which this is the last
+    title: str = ""  # PyTorch's name, where it has one node for several ops here, of which this is the last
 
     op: Any  # an Op; a StandIn on a CustomNode
     #: The op's entry in ``backend.plans``.
@@ -91,7 +91,7 @@ class Node:
     out_counter: list[int] | None
 
     def name(self) -> str:
-        """torch's name of this node, as printed in ``grad_fn=<...>``."""
+        """PyTorch's name of this node, as printed in ``grad_fn=<...>``."""
         return self.title or str(self.op.torch_name(self.args or (), self.attrs))
 
     def check(self) -> None:
@@ -174,7 +174,7 @@ class Node:
 
 
 class StandIn:
-    """Takes the place of ``Node.op`` on a ``CustomNode``; ``title`` is torch's class name of such a node."""
+    """Stands for ``Node.op`` on a ``CustomNode``; ``title`` is PyTorch's class name of such a node."""
 
     residuals = 0
     joint = None

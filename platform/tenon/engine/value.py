@@ -133,7 +133,7 @@ class Value:
             finally:
                 MODE.enabled = previous
             if fresh.raw.dtype == view[0].raw.dtype and fresh._node is not None and not MODE.replay:
-                fresh._node.title = "AsStridedBackward0"  # torch's name where it uses as_strided
+                fresh._node.title = "AsStridedBackward0"  # PyTorch's name where it uses as_strided
             node, index = self._node, self._index
             self._node, self._index, self._track = fresh._node, fresh._index, fresh._track
             if node is not None and node.retained is not None:

@@ -12,7 +12,7 @@ from tenon.kernels.shapes import matmul_shape
 
 
 class Matmul(Primitive):
-    """Matrix product over the last two axes; leading axes broadcast; 1-d operands as in torch."""
+    """Matrix product over the last two axes; leading axes broadcast; 1-d operands as in PyTorch."""
 
     kind = Kind.CONTRACT
     inputs = ("x", "y")
@@ -23,7 +23,7 @@ class Matmul(Primitive):
     autocast = "lower"
 
     def infer(self, x, y):
-        """torch's matmul shape."""
+        """PyTorch's matmul shape."""
         return Aval(matmul_shape(tuple(x.shape), tuple(y.shape)), x.dtype)
 
     def forward(self, xp, x, y, *, out=None):

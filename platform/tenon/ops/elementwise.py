@@ -159,7 +159,7 @@ class Pow(Binary):
 
 
 class Atan2(Binary):
-    """Angle of the point ``(y=x, x=y)``: ``atan2(x, y)`` as torch orders them."""
+    """Angle of the point ``(y=x, x=y)``: ``atan2(x, y)`` as PyTorch orders them."""
 
     ufunc = "arctan2"
     saves = ("x", "y")
@@ -232,7 +232,7 @@ class Abs(Unary):
 
 
 class Sign(Unary):
-    """-1, 0 or 1 (0 for NaN, as in torch); ``x / |x|`` of a complex number."""
+    """-1, 0 or 1 (0 for NaN, as in PyTorch); ``x / |x|`` of a complex number."""
 
     saves = ("x", "out")
     expression = "1 if a > 0 else (-1 if a < 0 else 0)"

@@ -1,7 +1,7 @@
 """Indexing: basic (views), advanced (copies), their assignments, and gather/scatter along an axis.
 
 ``layout`` of the advanced ops is the key with ``INDEX`` where an index array goes and full slices
-elsewhere; ``tenon/tensors/index_parsing.py`` brings every torch key into that form.
+elsewhere; ``tenon/tensors/index_parsing.py`` brings every PyTorch key into that form.
 """
 
 from __future__ import annotations

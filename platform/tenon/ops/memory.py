@@ -54,7 +54,7 @@ class Clone(Primitive):
         return Aval(x.shape, x.dtype)
 
     def forward(self, xp, x):
-        """NumPy's order ``K`` is torch's ``preserve_format``."""
+        """NumPy's order ``K`` is PyTorch's ``preserve_format``."""
         return x.copy(order="K")
 
     def vjp_x(self, f, g, out, x):

@@ -169,7 +169,7 @@ class Expand(Move):
 
 
 class Flip(Move):
-    """Order reversed along ``axes``; a copy, as in torch."""
+    """Order reversed along ``axes``; a copy, as in PyTorch."""
 
     saved_names = {"dims": attr("axes")}
 

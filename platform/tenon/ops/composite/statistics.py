@@ -171,7 +171,7 @@ class VectorNorm(Composite):
             return (f.amax if order > 0 else f.amin)(size, axes=axes, keepdims=keepdims)
         return f.pow(f.sum(f.pow(size, order), axes=axes, keepdims=keepdims), 1.0 / order)
 
-    # Where the norm has a corner (at 0), 0 is the subgradient, as in torch.
+    # Where the norm has a corner (at 0), 0 is the subgradient, as in PyTorch.
     def vjp_x(self, f, g, out, x, *, order=2.0, axes=(), keepdims=False):
         g, norm = (_with_reduced_axes(f, v, x.shape, axes, keepdims) for v in (g, out))
         if order == 0:

@@ -9,7 +9,7 @@ from ``starts[i]`` to ``starts[i + 1]``; ``weights`` is None where each output i
 - ``("antialias-linear", ...)``, "antialias-cubic", "antialias-lanczos": filters that are as wide as the step;
 - ``("reflect", before, after)``, "replicate", "circular": padding.
 
-Places and weights are computed in the precision of the data, as torch does: rounding decides which
+Places and weights are computed in the precision of the data, as PyTorch does: rounding decides which
 neighbour is the nearest.
 """
 
