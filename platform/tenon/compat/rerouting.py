@@ -118,16 +118,26 @@ def rerouted_for(value: object) -> bool:
 
 def reroute(mode: object) -> None:
     """Reroute functions until ``restore(mode)``."""
-    _reasons.append(mode)
     MODES.append(mode)
-    if len(_reasons) == 1:
-        _exchange()
+    reroute_for(mode)
 
 
 def restore(mode: object) -> None:
     """Restore the functions' code unless another mode or class takes over functions."""
-    _reasons.remove(mode)
     MODES.remove(mode)
+    end_rerouting_for(mode)
+
+
+def reroute_for(reason: object) -> None:
+    """Reroute functions until ``end_rerouting_for(reason)``: for objects that are not there for ever."""
+    _reasons.append(reason)
+    if len(_reasons) == 1:
+        _exchange()
+
+
+def end_rerouting_for(reason: object) -> None:
+    """Restore the functions' code unless there is another reason to reroute them."""
+    _reasons.remove(reason)
     if not _reasons:
         _exchange()
 

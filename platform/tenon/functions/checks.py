@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import SupportsFloat, SupportsInt, TypeAlias, TypeVar
 
+from tenon.compat.overriding import handle_torch_function, has_torch_function
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.tensor import Tensor
 
@@ -40,7 +41,9 @@ Message: TypeAlias = Callable[[], object] | None
 
 def _assert(condition: object, message: object) -> None:
     """Raise AssertionError unless ``condition``."""
-    if not condition:
+    if has_torch_function((condition,)):
+        handle_torch_function(_assert, (condition,), condition, message)
+    elif not condition:
         raise AssertionError(message)
 
 

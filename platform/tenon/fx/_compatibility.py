@@ -1,0 +1,13 @@
+"""PyTorch's ``compatibility``: a mark on functions, which promises nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def compatibility(is_backward_compatible: bool) -> Callable[[T], T]:
+    """Return a decorator that returns what it decorates."""
+    return lambda decorated: decorated

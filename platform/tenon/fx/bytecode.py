@@ -1,0 +1,32 @@
+"""What the code that called a method is about to do: how many values it unpacks, whether it asserts."""
+
+from __future__ import annotations
+
+import dis
+import itertools
+from types import FrameType
+
+
+def _following(frame: FrameType) -> list[dis.Instruction]:
+    """Return the instruction that ``frame`` executes and the next ones."""
+    instructions = list(dis.get_instructions(frame.f_code))
+    start = next(
+        (k for k, each in enumerate(instructions) if each.offset == frame.f_lasti), len(instructions)
+    )
+    return [each for each in instructions[start : start + 4] if each.opname != "CACHE"]
+
+
+def unpacked_count(frame: FrameType) -> int | None:
+    """Return the number of names that ``frame`` unpacks a value into (``a, b = value``); None if it does
+    not."""
+    ahead = _following(frame)
+    return int(ahead[0].argval) if ahead and ahead[0].opname == "UNPACK_SEQUENCE" else None
+
+
+def is_assertion(frame: FrameType) -> bool:
+    """Whether ``frame`` asks for the truth of a value to assert it."""
+    ahead = _following(frame)
+    for here, after in itertools.pairwise(ahead):
+        if here.opname.startswith("POP_JUMP") and here.opname.endswith("IF_TRUE"):
+            return "ASSERTION" in after.opname or after.argrepr == "AssertionError"
+    return False
