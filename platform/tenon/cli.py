@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from tenon.plugins.manager import Host
 
 _LAZY = {
+    "export": (
+        "tenon.training.export_command:export",
+        "Write the model of a run for other machines: C, NumPy, ONNX.",
+    ),
     "launch": (
         "tenon.training.relaunch:launch",
         "Start ranks, and start them again from the last checkpoint if they fail.",
@@ -32,6 +36,10 @@ _LAZY = {
     "train": (
         "tenon.training.command:train",
         "Train a recipe or your own model, alone or under mpirun.",
+    ),
+    "verify": (
+        "tenon.training.export_command:verify",
+        "Run an exported bundle on the vectors that its model computed.",
     ),
 }
 

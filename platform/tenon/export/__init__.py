@@ -8,23 +8,36 @@
 >>> tuple(graph.run(tenon.zeros(1, 4)).shape)
 (1, 2)
 
-``capture.py`` records, ``captured.py`` is the result, ``lowering.py`` rewrites it in the ops of a target.
+``capture.py`` records, ``captured.py`` is the result, ``lowering.py`` rewrites it in the ops of a target,
+``bundle.py`` writes and reads folders, ``verify.py`` runs them on their test vectors.
 """
 
+from tenon.export.bundle import Bundle, load, save
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph, Guard
 from tenon.export.lowering import lower
 from tenon.export.runner import Runner
 from tenon.export.signature import ScalarInput, Signature
 from tenon.export.target import Target
+from tenon.export.vectors import Run, Vectors, make_vectors
+from tenon.export.verify import Report, Verdict, verify
 
 __all__ = [
+    "Bundle",
     "CapturedGraph",
     "Guard",
+    "Report",
+    "Run",
     "Runner",
     "ScalarInput",
     "Signature",
     "Target",
+    "Vectors",
+    "Verdict",
     "capture",
+    "load",
     "lower",
+    "make_vectors",
+    "save",
+    "verify",
 ]

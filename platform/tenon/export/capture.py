@@ -115,6 +115,7 @@ def _record(
             for index, leaf in enumerate(leaves)
             if isinstance(leaf, Tensor)
         }
+        recorder.captured.example = [leaves[index].raw.copy() for index in nodes]
         result = function(*args, **kwargs)
         return _finish(recorder, function, nodes, (leaves, spec), result)
     finally:

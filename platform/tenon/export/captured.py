@@ -7,11 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.engine.types import Nested
+from tenon.engine.types import Array, Nested
+from tenon.errors import ArgumentError
 from tenon.export.runner import Runner
-from tenon.export.signature import ScalarInput, Signature
+from tenon.export.signature import ScalarInput, Signature, TensorArgument
 from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, shown_ref
 from tenon.graph.scalars import question_text
+from tenon.tensors.pytree import tree_unflatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class CapturedGraph(Graph):
         super().__init__()
         #: The conditions under which it is valid.
         self.guards: list[Guard] = []
+        #: The arrays of the arguments that it was captured with, in order; empty if unknown.
+        self.example: list[Array] = []
 
     @property
     def arguments(self) -> list[Node]:
@@ -67,6 +71,19 @@ class CapturedGraph(Graph):
         """The scalar inputs, with what each run reads."""
         known = {scalar.name: scalar for scalar in self.signature.scalars}
         return [(node, known[node.label]) for node in self.nodes if node.function == "input"]
+
+    def example_arguments(self) -> tuple[Nested, ...]:
+        """Return the positional arguments that it was captured with; ArgumentError if they are unknown."""
+        if len(self.example) != len(self.signature.inputs):
+            raise ArgumentError("the graph has no example: pass the arguments of the test runs as calls=.")
+        tensors = iter(self.example)
+        leaves = [
+            next(tensors) if isinstance(each, TensorArgument) else each for each in self.signature.arguments
+        ]
+        args, kwargs = tree_unflatten(leaves, self.signature.in_spec)
+        if kwargs:
+            raise ArgumentError(f"the graph takes {', '.join(kwargs)} by name; bundles hold positional ones.")
+        return tuple(args)
 
     def run(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Run the graph once, op by op, on the present parameters and state, which stay as they are.
@@ -99,7 +116,7 @@ class CapturedGraph(Graph):
     def copy(self) -> CapturedGraph:
         """Return a copy with nodes of its own; parameters, constants and signature are shared."""
         result = CapturedGraph()
-        result.signature = self.signature
+        result.signature, result.example = self.signature, self.example
         nodes: dict[Node, Node] = {}
 
         def moved(value: NodeArgument) -> Any:  # an argument of any type

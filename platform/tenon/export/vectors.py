@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tenon.engine.types import Nested
+from tenon.errors import LoweringError
 from tenon.export.captured import CapturedGraph
 from tenon.export.runner import Runner, as_array
 
@@ -75,6 +76,13 @@ def make_vectors(
 
     The default tolerance is 1e-5; of a model in 8-bit integers one step, a 255th of the largest output.
     """
+    random = [node for node in graph.calls if node.effect]
+    if random:
+        shown = ", ".join(f"{node.name} ({node.module or node.where})" for node in random[:5])
+        raise LoweringError(
+            f"the graph draws random numbers, so that no two runs could be compared: {shown}. Call eval() on "
+            "dropout layers before the capture, or pass the numbers as arguments."
+        )
     runner = Runner(graph)
     runs = []
     for call in calls:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tenon.testing.suites.communicator import CommunicatorSuite as CommunicatorSuite
     from tenon.testing.suites.optimizer import OptimizerSuite as OptimizerSuite
     from tenon.testing.suites.plugin import PluginSuite as PluginSuite
+    from tenon.testing.suites.target import TargetSuite as TargetSuite
 
 #: Suites import pytest, so they are imported at their first use.
 _SUITES = {
@@ -21,6 +22,7 @@ _SUITES = {
     "CommunicatorSuite": "communicator",
     "OptimizerSuite": "optimizer",
     "PluginSuite": "plugin",
+    "TargetSuite": "target",
 }
 
 __all__ = [
@@ -28,6 +30,7 @@ __all__ = [
     "CommunicatorSuite",
     "OptimizerSuite",
     "PluginSuite",
+    "TargetSuite",
     "assert_allclose",
     "assert_close",
     "make_tensor",

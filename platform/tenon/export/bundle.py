@@ -1,0 +1,279 @@
+"""Bundles: a folder with a graph, its weights, test vectors and what each target wrote, with checksums.
+
+::
+
+    manifest.json         what is in the folder: SHA-256 and size of every file, targets, tolerance
+    graph.json            the graph; see schema.py
+    weights.safetensors   parameters, buffers, optimizer state and constants
+    vectors.safetensors   inputs and outputs of a few runs
+    c/ ...                the files of a target, here "c"
+
+A bundle is written beside its place and renamed to it, so that there is a whole one or none. Loading executes
+nothing of it. Next: ``verify.py`` runs the targets on the vectors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from tenon import serialize
+from tenon.compat.version import __version__
+from tenon.engine.types import Array, Nested
+from tenon.errors import BundleError, CheckpointError, LoweringError
+from tenon.export import schema
+from tenon.export.capture import capture
+from tenon.export.captured import CapturedGraph
+from tenon.export.target import Target
+from tenon.export.values import Json
+from tenon.export.vectors import Run, Vectors, make_vectors
+from tenon.plugins import registry
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
+
+SCHEMA, VERSION = "tenon.bundle", 1
+MANIFEST, GRAPH, WEIGHTS, VECTORS = (
+    "manifest.json",
+    "graph.json",
+    "weights.safetensors",
+    "vectors.safetensors",
+)
+#: The largest manifest that is read, and the most files of a bundle.
+_MAX_MANIFEST, _MAX_FILES = 1 << 24, 10_000
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was read: the graph with its weights, the vectors, and the files of each target."""
+
+    folder: Path
+    graph: CapturedGraph
+    vectors: Vectors
+    #: Name of a target -> its files, as paths relative to the folder of the bundle.
+    targets: Mapping[str, Sequence[str]]
+    #: The content of manifest.json.
+    manifest: Mapping[str, Json]
+
+
+def save(
+    what: CapturedGraph | Callable[..., Nested],
+    folder: str | os.PathLike[str],
+    examples: Sequence[Nested] = (),
+    *,
+    targets: Sequence[str | Target] = (),
+    calls: Sequence[Sequence[Nested]] | None = None,
+    train: bool = False,
+    tolerance: float | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write a bundle of a captured graph, or of a model or function with ``examples``, to ``folder``.
+
+    ``targets`` are names of plugins' targets, or targets. ``calls`` are the arguments of the test vectors'
+    runs (default: the examples; ten runs of a training step). If any target lacks an op, LoweringError names
+    all of them before anything is written. An existing folder is replaced only with ``overwrite``.
+    """
+    destination = Path(os.path.abspath(folder))
+    if destination.exists() and not overwrite:
+        raise BundleError(f"{destination} exists. Give another folder, or overwrite=True to replace it.")
+    graph = what if isinstance(what, CapturedGraph) else capture(what, *examples, train=train)
+    chosen = [each if isinstance(each, Target) else target_named(each) for each in targets]
+    _check_names(chosen)
+    lowered = _lowered(graph, chosen)
+    if calls is None:
+        calls = [graph.example_arguments()] * (10 if graph.writes else 1)
+    vectors = make_vectors(graph, [tuple(call) for call in calls], tolerance)
+    document, arrays = schema.to_document(graph)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    partial = destination.with_name(f".{destination.name}.{secrets.token_hex(6)}.partial")
+    try:
+        partial.mkdir()
+        _write_json(partial / GRAPH, document)
+        serialize.save({name: _tensor(array) for name, array in arrays.items()}, partial / WEIGHTS)
+        _save_vectors(partial / VECTORS, vectors)
+        for target, own in zip(chosen, lowered, strict=True):
+            (partial / target.name).mkdir()
+            target.write(own, vectors, partial / target.name)
+        _write_json(partial / MANIFEST, _manifest(partial, chosen, vectors))
+        _put_in_place(partial, destination)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return destination
+
+
+def target_named(name: str) -> Target:
+    """Return the target that a plugin offers under ``name``; PluginNotFoundError names those there are."""
+    made = registry.resolve("targets", name)()
+    assert isinstance(made, Target)
+    return made
+
+
+def _check_names(targets: Sequence[Target]) -> None:
+    """Raise BundleError unless each target can have a folder of its own."""
+    seen: set[str] = set()
+    for target in targets:
+        if not target.name.isidentifier():
+            raise BundleError(f"the name of a target, {target.name!r}, cannot be that of a folder.")
+        if target.name in seen:
+            raise BundleError(f"the target {target.name!r} is given twice.")
+        seen.add(target.name)
+
+
+def _lowered(graph: CapturedGraph, targets: Sequence[Target]) -> list[CapturedGraph]:
+    """Return the graph in the ops of each target; LoweringError with what all of them lack."""
+    lowered, problems = [], []
+    for target in targets:
+        try:
+            lowered.append(target.lowered(graph))
+        except LoweringError as error:
+            problems.append(f"{target.name}: {error}")
+    if problems:
+        raise LoweringError("\n".join(problems))
+    return lowered
+
+
+def _tensor(array: Array) -> Tensor:
+    return wrap(np.array(array, order="C"), device="cpu")
+
+
+def _save_vectors(path: Path, vectors: Vectors) -> None:
+    arrays: dict[str, Tensor] = {}
+    for number, run in enumerate(vectors.runs):
+        for side, each in (("inputs", run.inputs), ("outputs", run.outputs)):
+            arrays |= {f"{number}.{side}.{i}": _tensor(array) for i, array in enumerate(each)}
+    serialize.save(arrays, path)
+
+
+def _write_json(path: Path, document: object) -> None:
+    path.write_text(json.dumps(document, indent=1, allow_nan=False) + "\n", "utf-8")
+
+
+def _manifest(folder: Path, targets: Sequence[Target], vectors: Vectors) -> dict[str, object]:
+    """Return the content of manifest.json for the files in ``folder``."""
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise BundleError(f"a target wrote {path.name!r}, which is no plain file.")
+        if path.is_file():
+            name = path.relative_to(folder).as_posix()
+            files[name] = {"sha256": _digest(path), "bytes": path.stat().st_size}
+    return {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "tenon": __version__,
+        "targets": [target.name for target in targets],
+        "vectors": {
+            "runs": len(vectors.runs), "inputs": len(vectors.runs[0].inputs) if vectors.runs else 0,
+            "outputs": len(vectors.runs[0].outputs) if vectors.runs else 0,
+            "absolute": vectors.absolute, "relative": vectors.relative,
+        },
+        "files": files,
+    }  # fmt: skip
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def _put_in_place(partial: Path, destination: Path) -> None:
+    """Rename the finished folder to its place; a former one is there until then, and then goes."""
+    if not destination.exists():
+        os.rename(partial, destination)
+        return
+    former = destination.with_name(f".{destination.name}.{secrets.token_hex(6)}.former")
+    os.rename(destination, former)
+    try:
+        os.rename(partial, destination)
+    except BaseException:
+        os.rename(former, destination)
+        raise
+    shutil.rmtree(former)
+
+
+def load(folder: str | os.PathLike[str]) -> Bundle:
+    """Read a bundle; BundleError names what is changed, missing or foreign. Nothing in it is executed."""
+    place = Path(os.path.abspath(folder))
+    manifest = _read_manifest(place)
+    files = _checked_files(place, manifest)
+    for name in (GRAPH, WEIGHTS, VECTORS):
+        if name not in files:
+            raise BundleError(f"{place / MANIFEST} lists no {name}, which every bundle has.")
+    document = schema.parse((place / GRAPH).read_bytes(), str(place / GRAPH))
+    graph = schema.from_document(document, _arrays(place / WEIGHTS), str(place / GRAPH))
+    vectors = _read_vectors(place, manifest, graph)
+    names = manifest.get("targets")
+    if not isinstance(names, list) or not all(isinstance(n, str) and n.isidentifier() for n in names):
+        raise BundleError(f"{place / MANIFEST}: targets is {names!r:.200}, not a list of names.")
+    targets = {name: [file for file in files if file.startswith(f"{name}/")] for name in names}
+    return Bundle(place, graph, vectors, targets, manifest)
+
+
+def _read_manifest(place: Path) -> dict[str, Json]:
+    path = place / MANIFEST
+    if not path.is_file():
+        raise BundleError(f"{place} is no bundle: there is no {MANIFEST} in it.")
+    if path.stat().st_size > _MAX_MANIFEST:
+        raise BundleError(f"{path} has {path.stat().st_size:,} bytes; at most {_MAX_MANIFEST:,} are read.")
+    manifest = schema.parse(path.read_bytes(), str(path))
+    schema.check_schema(manifest, SCHEMA, VERSION, str(path))
+    return manifest
+
+
+def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:
+    """Return the names of the files, all of which are there and unchanged."""
+    files = manifest.get("files")
+    if not isinstance(files, dict) or len(files) > _MAX_FILES:
+        raise BundleError(f"{place / MANIFEST} has no list of files, or one of more than {_MAX_FILES:,}.")
+    for name, entry in files.items():
+        pure = PurePosixPath(name)
+        if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name or "\0" in name:
+            raise BundleError(f"{place / MANIFEST} lists {name!r:.200}, which may lie outside of the bundle.")
+        path = place / name
+        if not path.exists():
+            raise BundleError(f"{path} is missing.")
+        if any(part.is_symlink() for part in (path, *path.parents) if place in part.parents):
+            raise BundleError(f"{path} is reached by a symbolic link, which no bundle has.")
+        if not isinstance(entry, dict) or not path.is_file():
+            raise BundleError(f"{path} is no plain file, or the manifest does not describe it.")
+        if path.stat().st_size != entry.get("bytes") or _digest(path) != entry.get("sha256"):
+            raise BundleError(f"{path} was changed since the bundle was written: its SHA-256 differs.")
+    return list(files)
+
+
+def _arrays(path: Path) -> dict[str, Tensor]:
+    """Return the tensors in a safetensors file."""
+    try:
+        loaded = serialize.load(path)
+    except CheckpointError as error:
+        raise BundleError(f"{path}: {error}") from error
+    if not isinstance(loaded, dict) or not all(isinstance(t, Tensor) for t in loaded.values()):
+        raise BundleError(f"{path} does not hold tensors by name.")
+    return loaded
+
+
+def _read_vectors(place: Path, manifest: Mapping[str, Json], graph: CapturedGraph) -> Vectors:
+    stated = manifest.get("vectors")
+    arrays = _arrays(place / VECTORS)
+    try:
+        assert stated is not None
+        counts = {"inputs": len(graph.arguments), "outputs": len(graph.outputs)}
+        runs = [
+            Run(*([arrays[f"{n}.{side}.{i}"].raw for i in range(count)] for side, count in counts.items()))
+            for n in range(min(int(stated["runs"]), len(arrays)))
+        ]
+        return Vectors(runs, float(stated["absolute"]), float(stated["relative"]))
+    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        raise BundleError(f"{place / VECTORS} does not fit the graph: {error!r}.") from error

@@ -1,0 +1,378 @@
+"""``graph.json``: a captured graph as text, in a versioned schema; ``docs/guide/graph-json.md`` describes it.
+
+``to_document`` writes, ``from_document`` reads and checks: every reference goes to an earlier node, every op
+exists and infers the shapes that stand there, sizes are bounded, and nothing is executed or allocated by what
+the file says.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import tenon.ops  # noqa: F401 - defines the ops
+from tenon.engine.aval import Aval
+from tenon.engine.op import Kind, Op, table
+from tenon.engine.types import Array
+from tenon.errors import BundleError, LoweringError, TenonError
+from tenon.export import values
+from tenon.export.captured import CapturedGraph, Guard
+from tenon.export.signature import Result, ScalarInput, Signature, TensorArgument
+from tenon.graph.graph import Node, Ref, Write
+from tenon.graph.scalar_functions import FUNCTIONS
+from tenon.graph.scalars import QUESTIONS
+from tenon.tensors.tensor import Tensor
+
+SCHEMA, VERSION = "tenon.graph", 1
+#: The largest file that is read, the most nodes, axes, and the largest array, in bytes.
+MAX_FILE, MAX_NODES, MAX_AXES, MAX_BYTES = 1 << 28, 1_000_000, 64, 1 << 38
+#: Kinds of state; arguments are "argument".
+_ROLES = frozenset({"parameter", "buffer", "optimizer", "gradient", "tensor"})
+_NODE_KEYS = {
+    "input": {"kind", "name", "role", "dtype", "shape"},
+    "constant": {"kind", "name", "dtype", "shape"},
+    "scalar": {"kind", "function", "args", "name", "value", "increment"},
+    "call": {"kind", "op", "args", "attrs", "outputs", "module", "where", "phase"},
+}
+#: JSON data; its structure is checked where it is read.
+Json: TypeAlias = Any
+
+
+def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]]:
+    """Return ``graph`` as JSON data, and its state and constants by name.
+
+    LoweringError names all calls that cannot be written: those of Python functions.
+    """
+    unwritable = [node for node in graph.calls if not _is_writable(node)]
+    if unwritable:
+        shown = ", ".join(f"{node.name} ({node.where or node.module})" for node in unwritable[:5])
+        raise LoweringError(
+            f"{len(unwritable)} calls cannot be written to a file, as they call Python functions: {shown}. "
+            "Pass random numbers as arguments, and leave collectives out."
+        )
+    positions = {node: i for i, node in enumerate(graph.nodes)}
+    arrays: dict[str, Array] = {}
+    scalars = {scalar.name: scalar for scalar in graph.signature.scalars}
+    nodes: list[Json] = []
+    taken = {node.label for node in graph.inputs}
+    for node in graph.nodes:
+        if node.kind == "input":
+            role = graph.signature.states.get(node.label, "argument")
+            nodes.append({"kind": "input", "name": node.label, "role": role, **_aval(node.avals[0])})
+            if role != "argument":
+                arrays[node.label] = node.value.raw if isinstance(node.value, Tensor) else node.value
+        elif node.kind == "constant":
+            name = f"constant.{positions[node]}"
+            while name in taken:
+                name += "_"
+            arrays[name] = node.value
+            nodes.append({"kind": "constant", "name": name, **_aval(node.avals[0])})
+        elif node.kind == "scalar":
+            entry: dict[str, Json] = {"kind": "scalar", "function": node.function}
+            if node.function == "input":
+                scalar = scalars[node.label]
+                entry |= {"name": scalar.name, "value": values.encode(scalar.value)}
+                entry |= {"increment": values.encode(scalar.increment)}
+            else:
+                entry["args"] = [values.encode(a, positions) for a in node.args]
+            nodes.append(entry)
+        else:
+            nodes.append(_call(node, positions))
+    document = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "nodes": nodes,
+        "outputs": [_ref(ref, positions) for ref in graph.outputs],
+        "writes": [{"target": positions[w.target], "value": _ref(w.value, positions)} for w in graph.writes],
+        "guards": [
+            {
+                "value": _ref(g.value, positions),
+                "question": g.question,
+                "other": values.encode(g.other, positions),
+                "answer": values.encode(g.answer),
+                "where": _place(g.where),
+            }
+            for g in graph.guards
+        ],
+        "signature": _signature(graph.signature),
+    }
+    return document, arrays
+
+
+def _is_writable(node: Node) -> bool:
+    if node.op.kind is Kind.COLLECTIVE or table.by_name.get(node.name) is not node.op:
+        return False
+    return values.is_plain(node.args) and values.is_plain(node.attrs)
+
+
+def _call(node: Node, positions: Mapping[Node, int]) -> dict[str, Json]:
+    entry: dict[str, Json] = {
+        "kind": "call",
+        "op": node.name,
+        "args": [values.encode(a, positions) for a in node.args],
+        "attrs": {name: values.encode(value) for name, value in node.attrs.items()},
+        "outputs": [_aval(aval) for aval in node.avals],
+    }
+    for name, text in (("module", node.module), ("where", _place(node.where)), ("phase", node.phase)):
+        if text:
+            entry[name] = text
+    return entry
+
+
+def _place(where: str) -> str:
+    """Return ``file:line`` without the folders, which differ from machine to machine."""
+    return Path(where).name
+
+
+def _aval(aval: Aval) -> dict[str, Json]:
+    return {"dtype": values.dtype_name(aval.dtype), "shape": list(aval.shape)}
+
+
+def _ref(ref: Ref, positions: Mapping[Node, int]) -> list[int]:
+    return [positions[ref.node], ref.index]
+
+
+def _signature(signature: Signature) -> dict[str, Json]:
+    return {
+        "in": values.encode_spec(signature.in_spec),
+        "arguments": [
+            {"tensor": a.name} if isinstance(a, TensorArgument) else {"value": values.encode(a)}
+            for a in signature.arguments
+        ],
+        "out": values.encode_spec(signature.out_spec),
+        "returned": [
+            {"output": r.index} if isinstance(r, Result) else {"value": values.encode(r)}
+            for r in signature.returned
+        ],
+    }
+
+
+def parse(data: bytes, source: str) -> dict[str, Json]:
+    """Return the JSON object in ``data``; BundleError names ``source`` if it is none."""
+    if len(data) > MAX_FILE:
+        raise BundleError(f"{source} has {len(data):,} bytes; at most {MAX_FILE:,} are read.")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{source} is no JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise BundleError(f"{source} holds a {type(document).__name__}, not an object.")
+    return document
+
+
+def check_schema(document: Mapping[str, Json], schema: str, version: int, source: str) -> None:
+    """Raise BundleError unless ``document`` says that it is of this schema, and of a known version."""
+    if document.get("schema") != schema:
+        raise BundleError(f"{source} is of schema {document.get('schema')!r:.80}, not {schema!r}.")
+    found = document.get("version")
+    if found != version:
+        raise BundleError(
+            f"{source} is of version {found!r:.80} of its schema, and this tenon reads version {version}. "
+            "Read it with the tenon that wrote it, or one that is newer."
+        )
+
+
+def from_document(document: Mapping[str, Json], arrays: Mapping[str, Tensor], source: str) -> CapturedGraph:
+    """Return the graph that ``document`` describes, with ``arrays`` as its state and constants.
+
+    BundleError, which names ``source``, for whatever does not hold together.
+    """
+    check_schema(document, SCHEMA, VERSION, source)
+    try:
+        return _Reader(document, arrays).graph()
+    except BundleError as error:
+        raise BundleError(f"{source}: {error}") from error
+    except (ArithmeticError, LookupError, RecursionError, TenonError, TypeError, ValueError) as error:
+        raise BundleError(f"{source} is malformed: {error!r:.400}.") from error
+
+
+class _Reader:
+    """Builds a graph of a document, node by node."""
+
+    def __init__(self, document: Mapping[str, Json], arrays: Mapping[str, Tensor]) -> None:
+        self.document, self.arrays = document, arrays
+        self.result = CapturedGraph()
+        self.states: dict[str, str] = {}
+        self.scalars: list[ScalarInput] = []
+        self.names: set[str] = set()
+
+    def graph(self) -> CapturedGraph:
+        graph, document = self.result, self.document
+        unknown = set(document) - {
+            "schema", "version", "nodes", "outputs", "writes", "guards", "signature",
+        }  # fmt: skip
+        if unknown:
+            raise BundleError(f"unknown entries {sorted(unknown)}.")
+        nodes = _list(document["nodes"])
+        if len(nodes) > MAX_NODES:
+            raise BundleError(f"{len(nodes):,} nodes; at most {MAX_NODES:,} are read.")
+        for position, entry in enumerate(nodes):
+            try:
+                self._node(entry)
+            except (LookupError, TypeError, ValueError, TenonError) as error:
+                raise BundleError(f"node {position}: {error}") from error
+        graph.outputs = [self._ref(ref) for ref in _list(document["outputs"])]
+        graph.writes = [
+            Write(graph.nodes[_index(w["target"], len(graph.nodes))], self._ref(w["value"]))
+            for w in _list(document["writes"])
+        ]
+        graph.guards = [self._guard(entry) for entry in _list(document["guards"])]
+        graph.signature = self._signature(document["signature"])
+        unused = set(self.arrays) - self.names
+        if unused:
+            raise BundleError(f"no node has the stored tensor {min(unused)!r}.")
+        graph.verify()
+        return graph
+
+    def _node(self, entry: Mapping[str, Json]) -> None:
+        kind = entry["kind"]
+        if kind not in _NODE_KEYS:
+            raise BundleError(f"unknown kind {kind!r:.80}.")
+        unknown = set(entry) - _NODE_KEYS[kind]
+        if unknown:
+            raise BundleError(f"a node of kind {kind} has no {min(unknown)!r:.80}.")
+        getattr(self, f"_{kind}")(entry)
+
+    def _input(self, entry: Mapping[str, Json]) -> None:
+        name, role, aval = self._name(entry), entry["role"], read_aval(entry)
+        value = None
+        if role in _ROLES:
+            self.states[name] = role
+            value = self._stored(name, aval)
+        elif role != "argument":
+            raise BundleError(f"unknown role {role!r:.80}.")
+        self.result.input(aval, value, name)
+
+    def _constant(self, entry: Mapping[str, Json]) -> None:
+        name, aval = self._name(entry), read_aval(entry)
+        self.result.constant(self._stored(name, aval).raw)
+
+    def _name(self, entry: Mapping[str, Json]) -> str:
+        name = _text(entry["name"])
+        if name in self.names:
+            raise BundleError(f"a second input is called {name!r:.200}.")
+        self.names.add(name)
+        return name
+
+    def _stored(self, name: str, aval: Aval) -> Tensor:
+        tensor = self.arrays.get(name)
+        if tensor is None:
+            raise BundleError(f"no tensor {name!r:.200} is stored.")
+        if (tuple(tensor.raw.shape), tensor.raw.dtype) != (aval.shape, aval.dtype):
+            own = Aval(tuple(tensor.raw.shape), tensor.raw.dtype)
+            raise BundleError(f"the stored tensor {name!r:.200} is {own!r}, not {aval!r}.")
+        return tensor
+
+    def _scalar(self, entry: Mapping[str, Json]) -> None:
+        function = entry["function"]
+        if function == "input":
+            name = self._name(entry)
+            value, increment = values.decode(entry["value"]), values.decode(entry["increment"])
+            if not isinstance(value, int | float) or not isinstance(increment, int | float):
+                raise BundleError(f"the scalar {name!r} is no number.")
+            self.scalars.append(ScalarInput(name, value, increment))
+            self.result.scalar("input", (), None, name)
+            return
+        if function not in FUNCTIONS:
+            raise BundleError(f"there is no function {function!r:.80} of numbers.")
+        args = tuple(values.decode(a, self._ref) for a in _list(entry["args"]))
+        for arg in args:
+            if not (isinstance(arg, int | float) or (arg.__class__ is Ref and arg.scalar)):
+                raise BundleError(f"a function of numbers takes {arg!r:.80}.")
+        self.result.scalar(function, args)
+
+    def _call(self, entry: Mapping[str, Json]) -> None:
+        op = known_op(_text(entry["op"]))
+        args = tuple(values.decode(a, self._ref) for a in _list(entry["args"]))
+        attrs = {_text(name): values.decode(value) for name, value in _dict(entry["attrs"]).items()}
+        node = self.result.call(op, args, attrs, tuple(read_aval(o) for o in _list(entry["outputs"])))
+        node.module, node.where = _text(entry.get("module", "")), _text(entry.get("where", ""))
+        node.phase = _text(entry.get("phase", ""))
+
+    def _ref(self, ref: Json) -> Ref:
+        position, index = _list(ref)
+        node = self.result.nodes[_index(position, len(self.result.nodes))]
+        outputs = 1 if node.kind == "scalar" else len(node.avals)
+        return Ref(node, _index(index, outputs))
+
+    def _guard(self, entry: Mapping[str, Json]) -> Guard:
+        question = entry["question"]
+        if question not in QUESTIONS:
+            raise BundleError(f"a guard asks {question!r:.80}.")
+        other, answer = values.decode(entry["other"], self._ref), values.decode(entry["answer"])
+        if not isinstance(answer, int | float):
+            raise BundleError("the answer of a guard is no number.")
+        return Guard(self._ref(entry["value"]), question, other, answer, _text(entry["where"]))
+
+    def _signature(self, entry: Mapping[str, Json]) -> Signature:
+        arguments = [
+            TensorArgument(_text(a["tensor"])) if "tensor" in a else values.decode(a["value"])
+            for a in _list(entry["arguments"])
+        ]
+        given = [a.name for a in arguments if isinstance(a, TensorArgument)]
+        own = [n.label for n in self.result.inputs if n.label not in self.states]
+        if sorted(given) != sorted(own):
+            raise BundleError(f"the signature takes {given}, but the graph's arguments are {own}.")
+        outputs = len(self.result.outputs)
+        returned = [
+            Result(_index(r["output"], outputs)) if "output" in r else values.decode(r["value"])
+            for r in _list(entry["returned"])
+        ]
+        in_spec, out_spec = values.decode_spec(entry["in"]), values.decode_spec(entry["out"])
+        if in_spec.num_leaves != len(arguments) or out_spec.num_leaves != len(returned):
+            raise BundleError("a nest has another number of leaves than the signature.")
+        return Signature(
+            in_spec, tuple(arguments), out_spec, tuple(returned), self.states, tuple(self.scalars)
+        )
+
+
+def known_op(name: str) -> Op:
+    """Return the op of that name; BundleError if there is none, or one that calls Python functions."""
+    try:
+        op = table[name]
+    except (LookupError, AttributeError):
+        raise BundleError(f"there is no op {name!r:.80}. Its plugin may not be installed.") from None
+    if op.kind is Kind.COLLECTIVE or name in ("host_draw", "host_call", "host_map"):
+        raise BundleError(f"the op {name!r} does not belong in a file.")
+    return op
+
+
+def read_aval(entry: Mapping[str, Json]) -> Aval:
+    """Return a shape and dtype within the limits."""
+    shape, dtype = _list(entry["shape"]), values.dtype_named(entry["dtype"])
+    if len(shape) > MAX_AXES:
+        raise BundleError(f"a shape of {len(shape)} axes; at most {MAX_AXES} are read.")
+    size = dtype.itemsize
+    for extent in shape:
+        if type(extent) is not int or extent < 0:
+            raise BundleError(f"a size of {extent!r:.80}.")
+        size *= max(extent, 1)
+        if size > MAX_BYTES:
+            raise BundleError(f"an array of shape {shape!r:.200} has more than {MAX_BYTES:,} bytes.")
+    return Aval(tuple(shape), dtype)
+
+
+def _list(value: Json) -> list[Json]:
+    if type(value) is not list:
+        raise BundleError(f"a {type(value).__name__} stands where a list belongs.")
+    return value
+
+
+def _dict(value: Json) -> dict[str, Json]:
+    if type(value) is not dict:
+        raise BundleError(f"a {type(value).__name__} stands where an object belongs.")
+    return value
+
+
+def _text(value: Json) -> str:
+    if type(value) is not str:
+        raise BundleError(f"a {type(value).__name__} stands where a text belongs.")
+    return value
+
+
+def _index(value: Json, count: int) -> int:
+    if type(value) is not int or not 0 <= value < count:
+        raise BundleError(f"a reference to {value!r:.80}, where {count} come before.")
+    return value

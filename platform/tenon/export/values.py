@@ -1,0 +1,167 @@
+"""Arguments, attrs and nests of a graph as JSON data.
+
+Numbers, strings, booleans and None are JSON's own, a list is a list; everything else is an object with one
+key: ``{"ref": [node, output]}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``, ``{"slice": [...]}``,
+``{"ellipsis": true}``, ``{"float": "inf"}``, ``{"complex": [re, im]}``, ``{"dict": [[key, value], ...]}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tenon import dtypes
+from tenon.errors import BundleError, LoweringError
+from tenon.graph.graph import Node, Ref
+from tenon.tensors.pytree import LEAF, TreeSpec
+
+#: JSON data; its structure is checked where it is read.
+Json: TypeAlias = Any
+#: A plain value of any type.
+Plain: TypeAlias = Any
+#: Nests of values and of arguments that are read.
+_MAX_DEPTH = 64
+
+
+def dtype_name(dtype: np.dtype | dtypes.dtype) -> str:
+    """Return the name of a dtype: ``float32``, ``bfloat16``, ``bool``."""
+    return (dtypes.FROM_NUMPY[dtype] if isinstance(dtype, np.dtype) else dtype).name
+
+
+def dtype_named(name: Json) -> np.dtype:
+    """Return the dtype of that name; BundleError if there is none."""
+    if type(name) is not str or name not in dtypes.BY_NAME:
+        raise BundleError(f"there is no dtype {name!r:.80}.")
+    return dtypes.BY_NAME[name].numpy
+
+
+def is_plain(value: Plain) -> bool:
+    """Whether ``encode`` can write ``value``."""
+    if isinstance(value, dict):
+        return all(map(is_plain, value)) and all(map(is_plain, value.values()))
+    if isinstance(value, tuple | list) and value.__class__ is not Ref:
+        return all(map(is_plain, value))
+    if isinstance(value, slice):
+        return all(map(is_plain, (value.start, value.stop, value.step)))
+    return value.__class__ is Ref or value is Ellipsis or isinstance(value, _SINGLE)
+
+
+_SINGLE = (
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    type(None),
+    np.dtype,
+    dtypes.dtype,
+    np.integer,
+    np.floating,
+    np.bool_,
+)
+
+
+def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
+    """Return ``value`` as JSON data; LoweringError for what a file cannot hold."""
+    if value.__class__ is Ref and positions is not None:
+        return {"ref": [positions[value.node], value.index]}
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else {"float": repr(float(value))}
+    if isinstance(value, complex):
+        return {"complex": [encode(value.real), encode(value.imag)]}
+    if isinstance(value, np.dtype | dtypes.dtype):
+        return {"dtype": dtype_name(value)}
+    if isinstance(value, slice):
+        return {"slice": [encode(part) for part in (value.start, value.stop, value.step)]}
+    if value is Ellipsis:
+        return {"ellipsis": True}
+    if isinstance(value, list):
+        return [encode(item, positions) for item in value]
+    if isinstance(value, tuple):
+        return {"tuple": [encode(item, positions) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[encode(k), encode(item, positions)] for k, item in value.items()]}
+    raise LoweringError(f"a {type(value).__name__} ({value!r:.80}) cannot be written to a file.")
+
+
+def decode(node: Json, ref: Callable[[Json], Ref] | None = None, depth: int = 0) -> Plain:
+    """Return the value of JSON data; ``ref`` finds references."""
+    if depth > _MAX_DEPTH:
+        raise BundleError(f"a value is nested deeper than {_MAX_DEPTH}.")
+    if type(node) is list:
+        return [decode(item, ref, depth + 1) for item in node]
+    if type(node) is not dict:
+        return node
+    if len(node) != 1:
+        raise BundleError(f"a value has the keys {sorted(node)!r:.200}, where one belongs.")
+    ((tag, body),) = node.items()
+    if tag == "ref":
+        if ref is None:
+            raise BundleError("a reference stands where a plain value belongs.")
+        return ref(body)
+    if tag == "tuple":
+        return tuple(decode(body, ref, depth + 1)) if type(body) is list else _refuse(tag, body)
+    if tag == "dtype":
+        return dtype_named(body)
+    if tag == "float" and body in ("inf", "-inf", "nan"):
+        return float(body)
+    if tag == "ellipsis":
+        return Ellipsis
+    if tag == "slice" and type(body) is list and len(body) == 3:
+        return slice(*(_whole(part) for part in body))
+    if tag == "complex" and type(body) is list and len(body) == 2:
+        return complex(*(decode(part) for part in body))
+    if tag == "dict" and type(body) is list:
+        return {decode(k): decode(v, ref, depth + 1) for k, v in body}
+    return _refuse(tag, body)
+
+
+def _whole(part: Json) -> int | None:
+    if part is not None and type(part) is not int:
+        raise BundleError(f"a slice has {part!r:.80} where an integer belongs.")
+    return part
+
+
+def _refuse(tag: str, body: Json) -> Plain:
+    raise BundleError(f"an unknown value {{{tag!r:.80}: {body!r:.80}}}.")
+
+
+def encode_spec(spec: TreeSpec) -> Json:
+    """Return the structure of a nest; named tuples and registered classes become dictionaries and tuples."""
+    if spec.is_leaf():
+        return None
+    children = [encode_spec(child) for child in spec.children_specs]
+    if spec.type is list:
+        return {"list": children}
+    if spec.type == "namedtuple":
+        return {"dict": [[name, child] for name, child in zip(spec.context._fields, children, strict=True)]}
+    if isinstance(spec.type, type) and issubclass(spec.type, dict):
+        return {"dict": [[encode(k), child] for k, child in zip(spec.context[0], children, strict=True)]}
+    return {"tuple": children}
+
+
+def decode_spec(node: Json, depth: int = 0) -> TreeSpec:
+    """Return the structure of JSON data."""
+    if node is None:
+        return LEAF
+    if depth > _MAX_DEPTH or type(node) is not dict or len(node) != 1:
+        raise BundleError(f"an unknown nest {node!r:.80}.")
+    ((tag, body),) = node.items()
+    if type(body) is not list:
+        raise BundleError(f"a nest of {body!r:.80}.")
+    if tag in ("list", "tuple"):
+        children = tuple(decode_spec(child, depth + 1) for child in body)
+        return TreeSpec(list if tag == "list" else tuple, None, children)
+    if tag == "dict":
+        keys = [decode(key) for key, _ in body]
+        return TreeSpec(dict, (keys, None), tuple(decode_spec(child, depth + 1) for _, child in body))
+    raise BundleError(f"an unknown nest {tag!r:.80}.")

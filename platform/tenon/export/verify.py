@@ -1,0 +1,110 @@
+"""``verify``: run every target of a bundle on its test vectors.
+
+The files of a target are copied to a temporary folder, where the target compiles and runs them: this is the
+only moment at which anything in a bundle is executed, and the bundle itself does not change.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tenon.errors import TenonError
+from tenon.export.bundle import Bundle, load, target_named
+from tenon.export.runner import Runner
+from tenon.export.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one target."""
+
+    target: str
+    #: "passed", "failed" or "not run".
+    status: str
+    #: The largest difference to the vectors, in units of the tolerance; None if it was not run.
+    excess: float | None
+    seconds: float
+    #: Why it failed or was not run.
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The verdicts on a bundle: first of the graph itself, then of each target."""
+
+    folder: Path
+    runs: int
+    absolute: float
+    relative: float
+    verdicts: Sequence[Verdict]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every target was run and passed."""
+        return all(verdict.status == "passed" for verdict in self.verdicts)
+
+
+def verify(
+    folder: str | os.PathLike[str], targets: Sequence[str] | None = None, found: Sequence[Target] = ()
+) -> Report:
+    """Read the bundle in ``folder``, run its graph and its targets on the vectors, and report.
+
+    ``targets`` limits it to some of them. Targets are found by name among plugins, or in ``found``.
+    BundleError if the bundle is damaged.
+    """
+    bundle = load(folder)
+    known = {target.name: target for target in found}
+    verdicts = [_judged("graph", bundle, lambda: _graph_results(bundle))]
+    for name in bundle.targets if targets is None else targets:
+        verdicts.append(_target_verdict(bundle, name, known.get(name)))
+    vectors = bundle.vectors
+    return Report(bundle.folder, len(vectors.runs), vectors.absolute, vectors.relative, verdicts)
+
+
+def _graph_results(bundle: Bundle) -> list[list[np.ndarray]]:
+    runner = Runner(bundle.graph)
+    return [runner.run(run.inputs) for run in bundle.vectors.runs]
+
+
+def _target_verdict(bundle: Bundle, name: str, target: Target | None) -> Verdict:
+    if name not in bundle.targets:
+        return Verdict(
+            name, "failed", None, 0.0, f"the bundle has {', '.join(bundle.targets) or 'no target'}"
+        )
+    try:
+        target = target or target_named(name)
+    except TenonError as error:
+        return Verdict(name, "not run", None, 0.0, str(error))
+    reason = target.unavailable()
+    if reason is not None:
+        return Verdict(name, "not run", None, 0.0, reason)
+    with tempfile.TemporaryDirectory(prefix="tenon-verify-") as temporary:
+        for file in bundle.targets[name]:
+            place = Path(temporary) / file
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(bundle.folder / file, place)
+        own = Path(temporary) / name
+        own.mkdir(exist_ok=True)
+        return _judged(name, bundle, lambda: target.run(own, [run.inputs for run in bundle.vectors.runs]))
+
+
+def _judged(name: str, bundle: Bundle, run: Callable[[], list[list[np.ndarray]]]) -> Verdict:
+    """Return the verdict on the results of ``run``; an error of any kind is a failure, with its text."""
+    start = time.perf_counter()
+    try:
+        excess = bundle.vectors.excess(run())
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        return Verdict(name, "failed", None, time.perf_counter() - start, reason)
+    seconds = time.perf_counter() - start
+    if excess > 1:
+        return Verdict(name, "failed", excess, seconds, f"off by {excess:.3g} times the tolerance")
+    return Verdict(name, "passed", excess, seconds)

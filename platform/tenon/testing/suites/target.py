@@ -1,0 +1,212 @@
+"""Conformance of export targets: subclass, name the target, and pytest exports every model to it.
+
+::
+
+    class TestMyTarget(TargetSuite):
+        target = "mine"
+        trains = True  # it writes training steps too
+
+Every model of ``target_models.py`` is written to a bundle and verified on vectors that the model computed. If
+nothing can be run on this machine, those tests are skipped with the target's reason.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from tenon import export, nn, optim
+from tenon.engine.op import table
+from tenon.errors import BundleError, LoweringError, TenonError
+from tenon.export.bundle import target_named
+from tenon.export.captured import CapturedGraph
+from tenon.export.target import Target
+from tenon.nn import functional as F
+from tenon.nn.module import Module
+from tenon.optim.optimizer import Optimizer
+from tenon.plugins import registry
+from tenon.random.generator import manual_seed
+from tenon.tensors.creation.random_factories import randint, randn
+from tenon.tensors.tensor import Tensor
+from tenon.testing.suites.target_models import MODELS, Digits
+
+
+class TargetSuite:
+    """Checks of ``target``: the name of a plugin's target, or a class."""
+
+    #: The target under test.
+    target: ClassVar[str | type[Target]] = ""
+    #: Whether it writes training steps.
+    trains: ClassVar[bool] = False
+    #: Whether it writes models that compute in 8-bit integers.
+    integers: ClassVar[bool] = True
+    #: Models that it cannot write, with the reason.
+    missing: ClassVar[Mapping[str, str]] = {}
+
+    def made(self) -> Target:
+        """Return the target."""
+        return self.target() if isinstance(self.target, type) else target_named(self.target)
+
+    def runnable(self) -> Target:
+        """Return the target; skip the test if nothing can be run here."""
+        target = self.made()
+        reason = target.unavailable()
+        if reason is not None:
+            pytest.skip(reason)
+        return target
+
+    def exported(
+        self, tmp_path: Path, graph: CapturedGraph, calls: list[tuple[Tensor, ...]] | None = None
+    ) -> export.Bundle:
+        """Write a bundle for the target, verify it, and return it."""
+        target = self.runnable()
+        folder = export.save(graph, tmp_path / "bundle", targets=[target], calls=calls)
+        report = export.verify(folder, found=[target])
+        assert [verdict.target for verdict in report.verdicts] == ["graph", target.name]
+        assert report.passed, [f"{v.target} {v.status}: {v.reason}" for v in report.verdicts]
+        return export.load(folder)
+
+    @pytest.mark.parametrize("name", MODELS)
+    def test_model(self, name: str, tmp_path: Path) -> None:
+        """Every model computes its own outputs."""
+        if name in self.missing:
+            pytest.skip(self.missing[name])
+        manual_seed(0)
+        example = MODELS[name]()
+
+        self.exported(tmp_path, export.capture(example.model, *example.args))
+
+    def test_pruned_and_compacted_model(self, tmp_path: Path) -> None:
+        """A model with masks, and what is left of it."""
+        manual_seed(0)
+        example = MODELS["digits"]()
+        prune = registry.resolve("namespaces", "prune")
+        prune.mask_channels(example.model, example.args[0], 0.5)
+        self.exported(tmp_path / "masked", export.capture(example.model, *example.args))
+        prune.compact(example.model, example.args[0], seconds=0.01)
+
+        self.exported(tmp_path / "compacted", export.capture(example.model, *example.args))
+
+    @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "int8-weights"])
+    def test_quantized_model(self, scheme: str, tmp_path: Path) -> None:
+        """Models in 8-bit integers, within one step."""
+        if not self.integers:
+            pytest.skip("the target has no 8-bit integers")
+        manual_seed(0)
+        example = MODELS["digits"]()
+        quantization = registry.resolve("namespaces", "quantization")
+        small = quantization.quantize(example.model, scheme, [example.args[0]]).model
+
+        self.exported(tmp_path, export.capture(small, *example.args))
+
+    def test_training_steps(self, tmp_path: Path) -> None:
+        """Ten steps of an MLP with Adam and of a convolutional net with momentum."""
+        if not self.trains:
+            pytest.skip("the target writes no training steps")
+        manual_seed(0)
+        mlp: Module = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 10))
+        convolutional = Digits()
+        convolutional.classifier[1].p = 0.0
+        cases: list[tuple[Module, Optimizer, tuple[int, ...]]] = [
+            (mlp, optim.Adam(mlp.parameters(), lr=0.01), (6,)),
+            (
+                convolutional,
+                optim.SGD(convolutional.parameters(), lr=0.05, momentum=0.9),
+                (1, 8, 8),
+            ),
+        ]
+        for number, (model, optimizer, shape) in enumerate(cases):
+            calls = [(randn(4, *shape), randint(0, 10, (4,))) for _ in range(10)]
+            graph = export.capture(_step_of(model, optimizer), *calls[0], train=True)
+
+            target = self.runnable()
+            folder = export.save(graph, tmp_path / str(number), targets=[target], calls=calls, tolerance=1e-4)
+            report = export.verify(folder, found=[target])
+            assert report.passed, [f"{v.target} {v.status}: {v.reason}" for v in report.verdicts]
+
+    def test_missing_ops_are_named_at_once_and_nothing_is_written(self, tmp_path: Path) -> None:
+        """All ops that the target lacks are in one error."""
+        target = self.made()
+        candidates: dict[str, Callable[[Tensor], Tensor]] = {
+            "lgamma": table.lgamma,
+            "digamma": table.digamma,
+            "cummax": lambda x: x.cummax(1)[0],
+            "sort": lambda x: x.sort(1)[0],
+            "erfinv": table.erfinv,
+        }
+        lacking = [f for name, f in candidates.items() if name not in target.ops]
+
+        def function(x: Tensor) -> tuple[Tensor, ...]:
+            return tuple(f(x) for f in lacking)
+
+        graph = export.capture(function, randn(2, 3).clamp(-0.9, 0.9))
+        names = {node.name for node in graph.calls} - set(target.ops) - {"clamp"}
+
+        with pytest.raises(LoweringError) as caught:
+            export.save(graph, tmp_path / "bundle", targets=[target])
+
+        assert sum(name in str(caught.value) for name in names) >= min(2, len(names))
+        assert list(tmp_path.iterdir()) == []
+
+    def test_wrong_arguments_are_a_clear_error(self, tmp_path: Path) -> None:
+        """Another shape or dtype is named, never computed with."""
+        target = self.runnable()
+        manual_seed(0)
+        example = MODELS["net"]()
+        bundle = self.exported(tmp_path, export.capture(example.model, *example.args))
+        right = bundle.vectors.runs[0].inputs[0]
+
+        for wrong in (right[:, :3], right[None], right.astype(np.int64)):
+            with pytest.raises(TenonError):
+                target.run(bundle.folder / target.name, [[np.ascontiguousarray(wrong)]])
+
+    def test_changed_and_missing_files_are_refused_by_name(self, tmp_path: Path) -> None:
+        """Every file of the target is covered by a checksum."""
+        manual_seed(0)
+        example = MODELS["net"]()
+        bundle = self.exported(tmp_path, export.capture(example.model, *example.args))
+        files = bundle.targets[self.made().name]
+
+        assert files
+        for name in files:
+            path = bundle.folder / name
+            content = path.read_bytes()
+            path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+            with pytest.raises(BundleError, match=Path(name).name):
+                export.load(bundle.folder)
+            path.unlink()
+            with pytest.raises(BundleError, match=f"{Path(name).name} is missing"):
+                export.load(bundle.folder)
+            path.write_bytes(content)
+
+    def test_the_same_graph_gives_the_same_files(self, tmp_path: Path) -> None:
+        """What is written depends on the graph alone."""
+        manual_seed(0)
+        example = MODELS["digits"]()
+        graph = export.capture(example.model, *example.args)
+        digests = []
+
+        for number in range(2):
+            folder = export.save(graph, tmp_path / str(number), targets=[self.made()])
+            files = sorted(p for p in folder.rglob("*") if p.is_file())
+            digests.append([(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files])
+
+        assert digests[0] == digests[1]
+
+
+def _step_of(model: Module, optimizer: Optimizer) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a training step of a classifier."""
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step

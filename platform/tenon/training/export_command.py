@@ -1,0 +1,155 @@
+"""The commands ``tenon export`` and ``tenon verify``: bundles of the models of finished runs."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tenon import serialize
+from tenon.engine.types import Nested
+from tenon.errors import BundleError, ConfigError, TenonError
+from tenon.export import bundle as bundles
+from tenon.export.capture import capture
+from tenon.export.captured import CapturedGraph
+from tenon.export.verify import verify as verify_bundle
+from tenon.nn.layers.dropout import _DropoutNd
+from tenon.plugins import registry
+from tenon.tensors.tensor import Tensor
+from tenon.training import runs
+from tenon.training.session import Session
+
+#: The runs of the test vectors, each a batch of other samples; of a training step they follow one another.
+_RUNS, _STEPS = 3, 10
+
+
+@click.command()
+@click.argument("run", metavar="RUN_OR_FILE", type=click.Path(exists=True, path_type=Path))
+@click.option("--to", "targets", default="bundle", show_default=True, help="bundle,numpy,c,onnx or fewer.")
+@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to write.")
+@click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1), help="Of the input.")
+@click.option("--train", is_flag=True, help="Export a training step: forward, backward and optimizer.")
+@click.option("--data", help="module:name of the data, where the run's own is not installed here.")
+@click.option("--overwrite", is_flag=True, help="Replace the folder if it exists.")
+def export(
+    run: Path, targets: str, output: Path, batch_size: int, train: bool, data: str | None, overwrite: bool
+) -> None:
+    """Write the model of RUN_OR_FILE to a folder that checks itself.
+
+    RUN_OR_FILE is the folder of a finished run, one of its checkpoints, the model.safetensors that
+    `tenon compress` made of it, or a bundle, which is written again for other targets. The folder has the
+    graph, the weights, test vectors, and what each target needs: `tenon verify DIR` runs them.
+    """
+    names = [name for name in targets.split(",") if name]
+    try:
+        chosen = [bundles.target_named(name) for name in names if name != "bundle"]
+        if (run / bundles.MANIFEST).is_file():
+            graph, calls = _of_bundle(run, train)
+        else:
+            graph, calls = _of_run(run, batch_size, train, data)
+        folder = bundles.save(graph, output, targets=chosen, calls=calls, overwrite=overwrite)
+    except TenonError as error:
+        runs.refuse(error)
+    click.echo(f"exported to {folder}; check it with: tenon verify {output}")
+
+
+def _of_bundle(folder: Path, train: bool) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
+    """Return the graph of a bundle, and the arguments of its vectors."""
+    if train:
+        raise ConfigError("a bundle holds one graph; --train needs the folder of the run.")
+    read = bundles.load(folder)
+    calls = []
+    for vector in read.vectors.runs:
+        read.graph.example = vector.inputs
+        calls.append(read.graph.example_arguments())
+    return read.graph, calls
+
+
+def _of_run(
+    run: Path, batch_size: int, train: bool, data: str | None
+) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
+    """Return the graph of a run's model or training step, and the arguments of test runs."""
+    settings: dict[str, object] = {"device": "cpu"}
+    if data is not None:
+        settings |= {"data": data, "data_options": {}}
+    compressed = run if run.suffix == serialize.SAFETENSORS else None
+    folder, saved = runs.find(run if compressed is None else compressed.parent.parent)
+    with tempfile.TemporaryDirectory(prefix="tenon-export-") as temporary:
+        session = runs.reopen(folder, saved, Path(temporary) / "run", settings=settings)
+        if compressed is not None:
+            if train:
+                raise ConfigError("a compressed model is not trained any more: leave out --train.")
+            compress = registry.resolve("namespaces", "compress")
+            session.model = compress.load(session.model, serialize.load(compressed))
+        count = _STEPS if train else _RUNS
+        dataset = session.data.train if train else session.data.test
+        batches = list(runs.batches(session, dataset, batch_size, count))
+        batches = [each for each in batches if _size(each) == _size(batches[0])]
+    if train:
+        session.model.train()
+        _leave_dropout_out(session)
+        calls = [tuple(batch) for batch in batches]
+        return capture(_step(session), *calls[0], train=True), calls
+    session.model.eval()
+    calls = [(inputs,) for inputs, _ in batches]
+    return capture(session.model, *calls[0]), calls
+
+
+def _size(batch: tuple[Nested, Nested]) -> int:
+    _, targets = batch
+    return len(targets) if isinstance(targets, Tensor) else 0
+
+
+def _leave_dropout_out(session: Session) -> None:
+    """Put dropout layers in eval mode: no other machine draws the same numbers."""
+    layers = [name for name, module in session.model.named_modules() if isinstance(module, _DropoutNd)]
+    for name in layers:
+        session.model.get_submodule(name).eval()
+    if layers:
+        click.echo(f"dropout is left out of the step: {', '.join(layers)}")
+
+
+def _step(session: Session) -> Callable[[Nested, Tensor], Tensor]:
+    """Return a training step of the session."""
+    optimizer = session.optimizer
+
+    def step(inputs: Nested, targets: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        result = session.loss(session.model(inputs), targets)
+        loss = result[0] / result[1] if isinstance(result, tuple) else result
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--target", "targets", multiple=True, help="Only this target; may be repeated.")
+@click.option("--require-all", is_flag=True, help="Fail if a target cannot be run on this machine.")
+def verify(folder: Path, targets: tuple[str, ...], require_all: bool) -> None:
+    """Run every target of the bundle FOLDER on its test vectors, and print a table.
+
+    A bundle with a changed byte, a missing file or a foreign schema is refused. The targets are compiled and
+    run in a temporary folder. The exit status is 1 if any is off by more than the tolerance.
+    """
+    try:
+        report = verify_bundle(folder, targets or None)
+    except BundleError as error:
+        runs.refuse(error)
+    table = Table("target", "result", "largest difference", "seconds", "reason")
+    for verdict in report.verdicts:
+        excess = "-" if verdict.excess is None else f"{verdict.excess:.3g} x tolerance"
+        table.add_row(verdict.target, verdict.status, excess, f"{verdict.seconds:.2f}", verdict.reason)
+    console = Console()
+    console.print(table)
+    click.echo(f"{report.runs} runs, tolerance {report.absolute:.3g} + {report.relative:.3g} x |output|")
+    failed = [v for v in report.verdicts if v.status == "failed" or (require_all and v.status != "passed")]
+    if failed:
+        sys.exit(1)

@@ -1,0 +1,269 @@
+"""Bundles: written whole or not at all, refused if anything in them is changed, verified by running them."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import BundleError, LoweringError, PluginNotFoundError
+from tenon.export import capture, load, save, schema, verify
+from tenon.extend import Target
+from tenon.testing import TargetSuite
+from tenon.testing.suites.reference_target import ReferenceTarget as Reference
+from tenon.testing.suites.target_models import MODELS
+
+
+class TestReference(TargetSuite):
+    target = Reference
+    trains = True
+
+
+class Wrong(Reference):
+    """Computes something else."""
+
+    name = "wrong"
+
+    def run(self, folder, runs):
+        return [[out * 1.01 for out in outs] for outs in super().run(folder, runs)]
+
+
+class Broken(Reference):
+    name = "broken"
+
+    def run(self, folder, runs):
+        raise BundleError("the compiler found an error in model.c")
+
+
+class Absent(Reference):
+    name = "absent"
+
+    def unavailable(self):
+        return "no compiler: acme-cc"
+
+
+@pytest.fixture
+def bundle(tmp_path):
+    tenon.manual_seed(0)
+    example = MODELS["digits"]()
+    return save(example.model, tmp_path / "digits", example.args, targets=[Reference()])
+
+
+def test_a_bundle_is_read_as_it_was_written(bundle):
+    tenon.manual_seed(0)
+    example = MODELS["digits"]()
+    graph = capture(example.model, *example.args)
+
+    read = load(bundle)
+
+    assert sorted(p.name for p in bundle.iterdir()) == [
+        "graph.json", "manifest.json", "reference", "vectors.safetensors", "weights.safetensors",
+    ]  # fmt: skip
+    assert [node.label for node in read.graph.inputs] == [node.label for node in graph.inputs]
+    strip = lambda text: [line.partition("  # ")[0] for line in text.splitlines()]  # noqa: E731
+    assert strip(str(read.graph)) == strip(str(graph))
+    assert tenon.equal(read.graph.run(*example.args), graph.run(*example.args))
+    assert {node.module for node in read.graph.calls} == {node.module for node in graph.calls}
+    assert all("/" not in node.where for node in read.graph.calls)
+    assert read.targets == {"reference": ["reference/model.json", "reference/model.safetensors"]}
+    with tenon.no_grad():
+        expected = example.model(*example.args).numpy()
+    assert np.allclose(read.vectors.runs[0].outputs[0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["graph.json", "weights.safetensors", "vectors.safetensors", "reference/model.json"]
+)
+def test_a_changed_byte_is_refused_by_name(bundle, name):
+    content = bytearray((bundle / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (bundle / name).write_bytes(content)
+
+    with pytest.raises(BundleError, match=rf"{name} was changed"):
+        load(bundle)
+
+
+@pytest.mark.parametrize(
+    "name", ["graph.json", "weights.safetensors", "vectors.safetensors", "reference/model.json"]
+)
+def test_a_missing_file_is_refused_by_name(bundle, name):
+    (bundle / name).unlink()
+
+    with pytest.raises(BundleError, match=rf"{name} is missing"):
+        load(bundle)
+
+
+def edited(bundle, change, file="manifest.json"):
+    document = json.loads((bundle / file).read_text())
+    change(document)
+    (bundle / file).write_text(json.dumps(document))
+
+
+def test_a_foreign_schema_or_version_is_refused(bundle, tmp_path):
+    with pytest.raises(BundleError, match=r"is no bundle: there is no manifest\.json"):
+        load(tmp_path)
+    edited(bundle, lambda d: d.update(version=2))
+    with pytest.raises(BundleError, match=r"version 2 of its schema, and this tenon reads version 1"):
+        load(bundle)
+    edited(bundle, lambda d: d.update(schema="other"))
+    with pytest.raises(BundleError, match=r"of schema 'other', not 'tenon\.bundle'"):
+        load(bundle)
+    (bundle / "manifest.json").write_bytes(b"[" * 100_000)
+    with pytest.raises(BundleError, match=r"manifest\.json is no JSON"):
+        load(bundle)
+
+
+@pytest.mark.parametrize(
+    "name", ["../outside", "/etc/passwd", "reference/../../outside", "a\\b", "./graph.json", ""]
+)
+def test_a_path_out_of_the_bundle_is_refused(bundle, name):
+    edited(bundle, lambda d: d["files"].update({name: {"sha256": "0", "bytes": 1}}))
+
+    with pytest.raises(BundleError):
+        load(bundle)
+
+
+def test_a_symbolic_link_is_refused(bundle):
+    place = bundle / "graph.json"
+    content = place.read_bytes()
+    outside = bundle.parent / "outside.json"
+    outside.write_bytes(content)
+    place.unlink()
+    os.symlink(outside, place)
+
+    with pytest.raises(BundleError, match="symbolic link"):
+        load(bundle)
+
+
+def test_an_existing_folder_is_replaced_only_on_request(bundle):
+    before = (bundle / "graph.json").read_bytes()
+    example = MODELS["net"]()
+
+    with pytest.raises(BundleError, match="exists"):
+        save(example.model, bundle, example.args)
+    assert (bundle / "graph.json").read_bytes() == before
+
+    save(example.model, bundle, example.args, overwrite=True)
+    assert load(bundle).graph.signature.inputs == ["x"]
+    assert [p.name for p in bundle.parent.iterdir()] == [bundle.name]
+
+
+class Failing(Target):
+    name = "failing"
+    ops = Reference.ops
+
+    def write(self, graph, vectors, folder):
+        (folder / "half").write_text("half")
+        raise OSError(28, "No space left on device")
+
+
+def test_an_error_of_a_target_leaves_nothing_and_the_former_bundle(bundle):
+    example = MODELS["net"]()
+    before = load(bundle).graph.signature.inputs
+
+    with pytest.raises(OSError, match="No space"):
+        save(example.model, bundle, example.args, targets=[Reference(), Failing()], overwrite=True)
+    with pytest.raises(OSError, match="No space"):
+        save(example.model, bundle.parent / "other", example.args, targets=[Failing()])
+
+    assert [p.name for p in bundle.parent.iterdir()] == [bundle.name]
+    assert load(bundle).graph.signature.inputs == before
+
+
+class Poor(Target):
+    name = "poor"
+    ops = frozenset({"linear"})
+
+
+class Poorer(Target):
+    name = "poorer"
+
+
+def test_what_all_targets_lack_is_said_at_once(tmp_path):
+    example = MODELS["net"]()
+
+    with pytest.raises(LoweringError) as caught:
+        save(example.model, tmp_path / "net", example.args, targets=[Poor(), Poorer()])
+
+    text = str(caught.value)
+    assert "poor: the target has no relu" in text and "poorer: the target has no linear" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_target_is_named(tmp_path):
+    with pytest.raises(PluginNotFoundError, match="nonesuch"):
+        save(MODELS["net"]().model, tmp_path / "net", (tenon.ones(1, 4),), targets=["nonesuch"])
+
+
+def test_random_numbers_of_python_cannot_be_written(tmp_path):
+    graph = capture(lambda x: x + tenon.randn(3), tenon.ones(3))
+
+    with pytest.raises(LoweringError, match=r"draws random numbers.*host_draw \(.*test_bundle\.py"):
+        save(graph, tmp_path / "noise")
+    with pytest.raises(LoweringError, match=r"1 calls cannot be written.*host_draw \(.*test_bundle\.py"):
+        schema.to_document(graph)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_dropout_in_training_mode_is_refused(tmp_path):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))
+
+    with pytest.raises(LoweringError, match=r"dropout_mask \(1\)\. Call eval\(\)"):
+        save(model, tmp_path / "noise", (tenon.ones(1, 2),))
+
+
+def test_verify_reports_each_target(tmp_path):
+    example = MODELS["net"]()
+    targets = [Reference(), Wrong(), Broken(), Absent()]
+    folder = save(example.model, tmp_path / "net", example.args, targets=targets)
+
+    report = verify(folder, found=targets)
+
+    assert [(v.target, v.status) for v in report.verdicts] == [
+        ("graph", "passed"), ("reference", "passed"), ("wrong", "failed"), ("broken", "failed"), ("absent", "not run"),
+    ]  # fmt: skip
+    wrong, broken, absent = report.verdicts[2:]
+    assert wrong.excess > 100 and "times the tolerance" in wrong.reason
+    assert broken.reason == "BundleError: the compiler found an error in model.c"
+    assert absent.reason == "no compiler: acme-cc"
+    assert not report.passed and report.runs == 1
+
+
+def test_verify_does_not_change_the_bundle(bundle):
+    class Compiling(Reference):
+        def run(self, folder, runs):
+            (folder / "a.out").write_text("made")
+            return super().run(folder, runs)
+
+    assert verify(bundle, found=[Compiling()]).passed
+    assert not list(bundle.rglob("a.out"))
+
+
+def test_a_training_step_goes_through_a_bundle(tmp_path):
+    tenon.manual_seed(0)
+    model = nn.Linear(3, 2)
+    optimizer = tenon.optim.Adam(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    batch = tenon.randn(4, 3), tenon.tensor([0, 1, 1, 0])
+    folder = save(step, tmp_path / "step", batch, targets=[Reference()], train=True)
+
+    assert verify(folder, found=[Reference()]).passed
+    losses = [float(run.outputs[0]) for run in load(folder).vectors.runs]
+    assert len(losses) == 10 and losses == sorted(losses, reverse=True)
+    assert [step(*batch).item() for _ in range(10)] == pytest.approx(losses, abs=1e-6)
+
+
+def test_a_bundle_can_be_copied(bundle, tmp_path):
+    shutil.copytree(bundle, tmp_path / "copy")
+
+    assert verify(tmp_path / "copy", found=[Reference()]).passed

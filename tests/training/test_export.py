@@ -1,0 +1,124 @@
+"""``tenon export`` and ``tenon verify``: from a finished run to a bundle that checks itself."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import tenon
+from tenon.cli import main
+from tenon.export import load
+from tenon.extend import hookimpl
+from tenon.plugins import manager
+from tenon.testing.suites.reference_target import ReferenceTarget
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("digits") / "run"
+    done = CliRunner().invoke(main, ["train", "digits", "--set", "epochs=1", "--run", str(folder)])
+    assert done.exit_code == 0, done.output
+    return folder
+
+
+def call(*args):
+    return CliRunner().invoke(main, [str(arg) for arg in args])
+
+
+def test_a_run_is_exported_and_verified(run, tmp_path):
+    done = call("export", run, "-o", tmp_path / "out", "--batch-size", 4)
+
+    assert done.exit_code == 0 and "tenon verify" in done.output
+    bundle = load(tmp_path / "out")
+    assert [tuple(node.avals[0].shape) for node in bundle.graph.arguments] == [(4, 1, 8, 8)]
+    assert len(bundle.vectors.runs) == 3
+    checked = call("verify", tmp_path / "out")
+    assert checked.exit_code == 0 and "passed" in checked.output and "graph" in checked.output
+
+
+def test_the_trained_weights_are_exported(run, tmp_path):
+    assert call("export", run, "-o", tmp_path / "out").exit_code == 0
+
+    weights = {node.label: node.value for node in load(tmp_path / "out").graph.states}
+    newest = sorted((run / "checkpoints").iterdir())[-1]
+    saved = tenon.load(newest)["model"]
+
+    assert weights and all(tenon.equal(weights[name], saved[name]) for name in weights)
+
+
+def test_a_training_step_is_exported(run, tmp_path):
+    done = call("export", run, "--train", "-o", tmp_path / "step", "--batch-size", 8)
+
+    assert done.exit_code == 0, done.output
+    bundle = load(tmp_path / "step")
+    assert bundle.graph.writes and len(bundle.vectors.runs) == 10
+    assert "optimizer.lr" in {scalar.name for scalar in bundle.graph.signature.scalars}
+    assert call("verify", tmp_path / "step").exit_code == 0
+
+
+def test_a_bundle_is_written_again_for_a_target(run, tmp_path, registered):
+    assert call("export", run, "-o", tmp_path / "first").exit_code == 0
+
+    done = call("export", tmp_path / "first", "--to", "bundle,reference", "-o", tmp_path / "second")
+
+    assert done.exit_code == 0, done.output
+    assert list(load(tmp_path / "second").targets) == ["reference"]
+    assert call("verify", tmp_path / "second", "--require-all").exit_code == 0
+
+
+@pytest.fixture
+def registered():
+    class Plugin:
+        @hookimpl
+        def tenon_targets(self):
+            return {"reference": ReferenceTarget}
+
+    manager.register(Plugin(), "reference-target")
+    yield
+    manager.unregister("reference-target")
+
+
+def test_a_compressed_model_is_exported(run, tmp_path):
+    done = call("compress", run, "--quantize", "int8-dynamic")
+    assert done.exit_code == 0, done.output
+
+    done = call("export", run / "compressed" / "model.safetensors", "-o", tmp_path / "out")
+
+    assert done.exit_code == 0, done.output
+    assert "int8_dynamic_linear" in {node.name for node in load(tmp_path / "out").graph.calls}
+    assert call("verify", tmp_path / "out").exit_code == 0
+
+
+def test_a_damaged_bundle_is_refused_in_one_line(run, tmp_path):
+    assert call("export", run, "-o", tmp_path / "out").exit_code == 0
+    with open(tmp_path / "out" / "weights.safetensors", "r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+
+    done = call("verify", tmp_path / "out")
+
+    assert done.exit_code != 0
+    assert "weights.safetensors was changed" in done.output and "Traceback" not in done.output
+
+
+def test_a_failing_target_gives_status_one(run, tmp_path):
+    assert call("export", run, "-o", tmp_path / "out").exit_code == 0
+    manifest = tmp_path / "out" / "manifest.json"
+    document = json.loads(manifest.read_text())
+    document["targets"] = ["gone"]
+    manifest.write_text(json.dumps(document))
+
+    assert call("verify", tmp_path / "out").exit_code == 0
+    strict = call("verify", tmp_path / "out", "--require-all")
+    assert strict.exit_code == 1 and "gone" in strict.output
+
+
+def test_wrong_requests_are_refused_in_one_line(run, tmp_path):
+    for args, text in [
+        (["export", tmp_path, "-o", tmp_path / "out"], "Error"),
+        (["export", run, "--to", "nonesuch", "-o", tmp_path / "out"], "nonesuch"),
+        (["verify", tmp_path], "no bundle"),
+    ]:
+        done = call(*args)
+        assert done.exit_code != 0 and text in done.output and "Traceback" not in done.output
+    assert not (tmp_path / "out").exists()
