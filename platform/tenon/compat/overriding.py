@@ -122,7 +122,7 @@ def overloaded(values: Iterable[object]) -> list[Any]:  # objects with __torch_f
     return handlers
 
 
-def _arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterable[object]:
+def arguments_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterable[object]:
     """Yield every argument; of lists and tuples, their elements."""
     for value in (*args, *kwargs.values()):
         if isinstance(value, (list, tuple)):
@@ -142,7 +142,7 @@ def ask(
     off, modes = STATE.off, STATE.modes
     if off == 2 or (off and not modes):
         return original(*args, **kwargs)
-    handlers = [] if bare or off else overloaded(_arguments(args, kwargs))
+    handlers = [] if bare or off else overloaded(arguments_of(args, kwargs))
     if not handlers and not modes:
         if not bare:
             return original(*args, **kwargs)

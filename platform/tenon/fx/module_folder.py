@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tenon.errors import UnsavableError
 from tenon.nn.module import Module
-from tenon.serialize import save
+from tenon.tensors.public_functions import public
 
 if TYPE_CHECKING:
     from tenon.fx.graph_module import GraphModule
@@ -35,7 +35,7 @@ def write_folder(module: GraphModule, folder: Path, name: str) -> None:
     """Write ``module`` into ``folder`` as the class ``name``."""
     folder.mkdir(parents=True, exist_ok=True)
     code = module.graph.python_code(root_module="self")
-    save(module.state_dict(), folder / "state_dict.pt")
+    public("save")(module.state_dict(), folder / "state_dict.pt")
     imports = [_import_of(key, value) for key, value in code.globals.items() if key not in _KNOWN]
     lines = [f"self.{child} = {_constructor(child, m, folder)}" for child, m in module.named_children()]
     for key, buffer in module._buffers.items():
@@ -86,7 +86,7 @@ def _constructor(name: str, module: Module, folder: Path) -> str:
     if plain and all("=" in part or re.fullmatch(r"[-\d. ()]+", part) for part in _parts(text)):
         return text
     file = f"{name}.pt"
-    save(module, folder / file)
+    public("save")(module, folder / file)
     return f'tenon.load(_HERE / "{file}", weights_only=False)'
 
 

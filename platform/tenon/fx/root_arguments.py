@@ -51,8 +51,16 @@ class RootArguments(TracerBase):
             rest.append(f"*{names[total]}")
         if code.co_flags & inspect.CO_VARKEYWORDS:
             rest.append(f"**{names[total + len(rest)]}")
-        concrete = _named(concrete_args, listed, rest)
         signature = inspect.signature(function)
+        collects = bool(code.co_flags & inspect.CO_VARARGS)
+        if collects and isinstance(concrete_args, tuple) and len(concrete_args) > len(listed):
+            concrete = dict(zip(listed, concrete_args, strict=False))
+            args += [self._argument(name, concrete, signature, function) for name in listed]
+            for number, value in enumerate(concrete_args[len(listed) :]):
+                listed.append(f"input_{number}")
+                args.append(self._collected(listed[-1], value))
+            return self._flattened(root_fn, args, skipped, listed)
+        concrete = _named(concrete_args, listed, rest)
         for name in (*listed, *rest):
             args.append(self._argument(name, concrete, signature, function))
         if code.co_kwonlyargcount or rest:
@@ -105,6 +113,14 @@ class RootArguments(TracerBase):
         default = signature.parameters[name].default
         defaults = () if default is inspect.Parameter.empty else (default,)
         return self.create_proxy("placeholder", name, defaults, {}, type_expr=kind)
+
+    def _collected(self, name: str, value: Nested) -> Nested:
+        """Return what ``*args`` has at a position: a proxy for PH, also within containers; else the value."""
+
+        def leaf(part: Nested) -> Nested:
+            return self.create_proxy("placeholder", name, (), {}) if isinstance(part, PHBase) else part
+
+        return pytree.tree_map(leaf, value)
 
     def _specialized(
         self, name: str, unique: str, default: tuple[Nested, ...], value: Nested

@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 import sys
 
+from tenon.compat.overriding import arguments_of, handle, overloaded
 from tenon.engine.op import Op
 from tenon.engine.types import Attr, Attrs, Operand
+from tenon.engine.value import Value
 from tenon.errors import IndexRangeError, UnsupportedError
 
 #: Ranks of the operands (2 for 2 and more) -> the product that PyTorch runs.
@@ -45,6 +47,9 @@ class Operator:
 
     def __call__(self, tensor: Operand, *args: Operand, **options: Attr) -> Operand:
         """Call the method of ``tensor`` with the operator's name, else the function of that name."""
+        others = [v for v in overloaded(arguments_of((tensor, *args), options)) if not isinstance(v, Value)]
+        if others:  # a Proxy of a program that is traced
+            return handle(self, others, (tensor, *args), options)
         if self.name != "index":
             function = getattr(type(tensor), self.name, None) or getattr(
                 sys.modules["tenon"], self.name, None

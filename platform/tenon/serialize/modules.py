@@ -3,8 +3,8 @@
 A file names a layer as PyTorch's files do, ``torch.nn.Linear``, and lists its attributes, so that either
 library reads the other's files. No code is executed but ``Module.__init__``: classes and functions are looked
 up in a table of those in ``tenon.nn`` and ``nn.functional``; attributes are plain values, tensors and such
-modules, and may not hide a method. Classes of the user's are not in the table: their code would have to be
-imported.
+modules, and may not hide a method. A traced program (``tenon.fx``) is written as a list of its nodes.
+Classes of the user's are not in the table: their code would have to be imported.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import sys
 from types import FunctionType
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 from tenon.compat.finder import second_names
 from tenon.dtypes import dtype
@@ -67,6 +68,9 @@ def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, obj
     Raises ``UnsavableError``, naming the key path ``where``, if a file cannot hold ``module``.
     """
     kind = type(module)
+    graphs = _saved_graphs()
+    if kind not in _names() and graphs is not None and graphs.holds(module):
+        return graphs.NAME, _own_state(module, graphs.state_of(module, where), where)
     if kind not in _names():
         raise UnsavableError(
             f"cannot save {where}: a checkpoint cannot hold a {kind.__module__}.{kind.__qualname__}, because"
@@ -78,7 +82,15 @@ def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, obj
             f"cannot save {where}: it is uninitialised, so it has no data yet. Call the module once with a"
             " batch, then save."
         )
-    state = dict(module.__getstate__())
+    return _names()[kind], _own_state(module, dict(module.__getstate__()), where)
+
+
+def _own_state(
+    module: Module,
+    state: dict[str, Any],  # of any type
+    where: str,
+) -> dict[str, Any]:  # of any type
+    """Return ``state`` with what files have of it; ``UnsavableError`` for hooks and unknown functions."""
     for name in _PROPERTIES:
         if hasattr(module, name):
             state[name] = getattr(module, name)
@@ -100,12 +112,19 @@ def state_of(module: Module, where: str) -> tuple[tuple[str, str], dict[str, obj
                     f" of tenon.nn.functional are known to every reader. Save {where}.state_dict()."
                 )
             state[name] = Named(title)
-    return _names()[kind], state
+    return state
+
+
+def _saved_graphs() -> Any:  # the module, which is typed
+    """The module that writes and reads traced modules, if there can be one; it stands above this one."""
+    return sys.modules.get("tenon.fx.saved_graphs")
 
 
 def known() -> dict[str, object]:
     """Full name in a file -> class or function, for all those that a file may name."""
     table: dict[str, object] = dict(_layers())
+    graphs = importlib.import_module("tenon.fx.saved_graphs")
+    table[".".join(graphs.NAME)] = graphs.KIND
     for name, function in _functions().items():
         table[f"{_FUNCTIONS}.{name}"] = function
     table["torch._C._nn.gelu"] = _functions()["gelu"]
@@ -168,7 +187,11 @@ def restore(module: Module, state: object, source: str) -> None:
             )
         if not isinstance(inspect.getattr_static(kind, name, None), property):
             attributes[name] = value
-    module.__setstate__(attributes)
+    graphs = _saved_graphs()
+    if graphs is not None and graphs.holds(module):
+        graphs.restore(module, attributes, source)
+    else:
+        module.__setstate__(attributes)
 
 
 @functools.cache

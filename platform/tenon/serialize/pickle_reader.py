@@ -186,8 +186,13 @@ class PickleReader:
                 f"Weights only load failed: refused to load {self.source}, which asks for the global "
                 f"{full!r}. tenon never imports or runs what a checkpoint names; it builds tensors, plain "
                 "containers and numbers only"
-                + (", and with weights_only=False layers of tenon.nn" if full.startswith("torch.nn.") else "")
-                + ". If you trust the file, load it where it was made and save `state_dict()`s instead of "
+                + (
+                    ", and with weights_only=False layers of tenon.nn"
+                    if full.startswith(("torch.nn.", "tenon.fx."))
+                    else ""
+                )
+                + ". If you trust the file, load it where it was made and save"
+                " `state_dict()`s instead of "
                 "whole objects."
             )
         if isinstance(value, Unsupported):

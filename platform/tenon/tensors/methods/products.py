@@ -33,7 +33,12 @@ def _check_ranks(name: str, *operands: tuple[str, Tensor, int]) -> None:
 
 def _check_vectors(x: Tensor, y: Tensor) -> None:
     """Raise unless ``x`` and ``y`` are vectors of one dtype and size."""
-    (own, theirs), kinds = (x.raw.shape, y.raw.shape), (x.raw.dtype, y.raw.dtype)
+    try:
+        (own, theirs), kinds = (x.raw.shape, y.raw.shape), (x.raw.dtype, y.raw.dtype)
+    except AttributeError:
+        raise TypeError(
+            f"dot(): argument 'tensor' (position 1) must be Tensor, not {type(y).__name__}"
+        ) from None
     if len(own) != 1 or len(theirs) != 1:
         raise ShapeError(
             f"1D tensors expected, but got {len(own)}D and {len(theirs)}D tensors. Use matmul for products "
