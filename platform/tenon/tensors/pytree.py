@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Whether an object counts as a leaf, or another predicate of leaves.
 LeafTest: TypeAlias = Callable[[Any], bool]
+#: What a container's class keeps beside the children, of its own choice: keys, a class, a default factory.
+Context: TypeAlias = Any
 #: A type or tuple of types as for isinstance, or a predicate.
 TypeTest: TypeAlias = type | tuple[type, ...] | LeafTest
 #: Takes a container apart: ``flatten(object)`` is its children and a context.
@@ -33,7 +35,7 @@ class TreeSpec:
     """The structure of nested containers: ``type`` (None: a leaf), ``context`` (keys, class) and children."""
 
     type: Any  # a class, or "namedtuple"; None for a leaf
-    context: Any  # of any type for a registered class
+    context: Context
     children_specs: tuple[TreeSpec, ...]
 
     @property
@@ -83,7 +85,7 @@ def register_pytree_node(
     REGISTERED[cls] = Node(flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
-def _children(tree: Nested) -> tuple[type | str, Any, list[Nested]] | None:
+def _children(tree: Nested) -> tuple[type | str, Context, list[Nested]] | None:
     """Return ``(type, context, children)`` of a container, None for a leaf."""
     kind = type(tree)
     if kind in _MAPPINGS:

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.errors import TreeError
-from tenon.tensors.pytree import REGISTERED, LeafTest, TreeSpec, _children, tree_flatten, tree_unflatten
+from tenon.tensors.pytree import (
+    REGISTERED,
+    Context,
+    LeafTest,
+    TreeSpec,
+    _children,
+    tree_flatten,
+    tree_unflatten,
+)
 
 if TYPE_CHECKING:
     from tenon.engine.types import Nested
@@ -97,7 +105,7 @@ def _walk(tree: Nested, path: Path, is_leaf: LeafTest | None, pairs: list[tuple[
 
 
 def _keyed(
-    tree: Nested, kind: type | str, context: Any, children: list[Nested]
+    tree: Nested, kind: type | str, context: Context, children: list[Nested]
 ) -> list[tuple[object, Nested]]:
     if kind in REGISTERED:
         flatten = REGISTERED[kind].flatten_with_keys

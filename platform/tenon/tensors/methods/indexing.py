@@ -54,9 +54,8 @@ class Indexing(Family):
         """Raise TypeError: a tensor's shape is fixed."""
         raise TypeError(f"Tensor does not support deleting items (got {key!r}). Index what should stay.")
 
-    def __setitem__(
-        self, key: object, value: Any
-    ) -> None:  # a tensor, a number, or what NumPy makes an array of
+    # The value is a tensor, a number, or what NumPy makes an array of.
+    def __setitem__(self, key: object, value: Any) -> None:
         basic, layout, indices = split(self, key)
         is_tensor = isinstance(value, Value)
         if not isinstance(value, Value):

@@ -352,6 +352,7 @@ class Reduction(Family):
         ``p="nuc"`` is a matrix norm over two axes: the sum of the singular values. With ``dtype``, the
         elements are converted first; raises DTypeError unless they are floating-point or complex then.
         """
+        # NumPy decides what is iterable, so that the type checker cannot narrow ``dim``.
         several: Any = dim if np.iterable(dim) else None
         if isinstance(p, str) and (p != "fro" or (several is not None and len(several) > 2)):
             axes = tuple(range(self.raw.ndim)) if dim is None else (dim,) if several is None else several
