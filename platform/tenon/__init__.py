@@ -236,7 +236,7 @@ def __dir__() -> list[str]:
     return sorted({*public, *_HOMES, *_RENAMED, *submodules, *functions.__all__, "__version__"})
 
 
-_public.found_by(lambda name: getattr(sys.modules["tenon"], name))
+_public.register_lookup(lambda name: getattr(sys.modules["tenon"], name))
 _startup.prepare()  # under a launcher: thread counts, before NumPy is imported, and failure hooks
 
 # Bound here and not at first use: importing ``tenon.device`` would put the module in the class's place.

@@ -178,7 +178,7 @@ def test_groups_train_apart_and_ranks_outside_are_told():
     ],
 )
 def test_an_option_without_effect_says_so(name, value, monkeypatch):
-    monkeypatch.setattr(alerts, "_SAID", set())
+    monkeypatch.setattr(alerts, "_ISSUED", set())
     with pytest.warns(UserWarning, match=f"DistributedDataParallel: {name} has no effect in tenon"):
         DistributedDataParallel(Chain(), **{name: value})
 

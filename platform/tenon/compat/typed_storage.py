@@ -127,7 +127,7 @@ class TypedStorage(Moves):
         self._with_data()
         return self._untyped_storage.array(number_dtype(self.dtype))
 
-    def _shown(self) -> Array:
+    def _as_values(self) -> Array:
         return self._untyped_storage.array(number_dtype(self.dtype))
 
     @property

@@ -15,30 +15,31 @@ class Settings:
     warn_always = False
 
 
-_SAID: set[str] = set()
+_ISSUED: set[str] = set()
 
 
 def warn_once(message: str, stacklevel: int = 3) -> None:
-    """Issue ``message`` as a warning, once per process unless ``set_warn_always`` is on.
+    """Issue ``message`` as a warning, once per process, or each time if ``set_warn_always`` is on.
 
     The category is UserWarning itself, because code that filters PyTorch's warning compares that type.
     """
-    if message not in _SAID or Settings.warn_always:
-        _SAID.add(message)
+    if message not in _ISSUED or Settings.warn_always:
+        _ISSUED.add(message)
         warnings.warn(message, UserWarning, stacklevel=stacklevel)
 
 
-def may_differ(name: str) -> None:
-    """Raise PyTorch's error for the nondeterministic operation ``name`` in deterministic mode.
+def alert_not_deterministic(name: str) -> None:
+    """Raise or warn, as PyTorch's ``alertNotDeterministic``, if deterministic algorithms are required.
 
-    Here the results are deterministic; the error is raised for code that relies on it.
+    Called by operations that are nondeterministic in PyTorch. Here their results are deterministic; the error
+    is raised for code that expects it.
     """
     if not Settings.deterministic:
         return
     message = (
         f"{name} does not have a deterministic implementation, but you set"
-        " 'torch.use_deterministic_algorithms(True)': so it is in PyTorch. Here its results do repeat;"
-        " turn that off for this call, or give it warn_only=True."
+        " 'torch.use_deterministic_algorithms(True)'. This error is raised as in PyTorch, although tenon's"
+        " results are deterministic: turn the setting off for this call, or set it with warn_only=True."
     )
     if not Settings.warn_only:
         raise ArgumentError(message)

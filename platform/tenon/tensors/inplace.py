@@ -242,10 +242,10 @@ def copy_of(node: Node) -> Node:
     return result
 
 
-def become(x: Tensor, name: str, *args: object) -> Tensor:
-    """In-place view ops: turn ``x`` into the view of itself that its method ``name`` returns.
+def turn_into_view(x: Tensor, name: str, *args: object) -> Tensor:
+    """Turn ``x`` into the view of itself that its method ``name`` returns; return it.
 
-    Without recording it keeps its history; a view of a base with history still follows that base.
+    Without grad mode its history does not change, and a view of a base with history is still a view of it.
     """
     if x._version_counter is UNCOUNTED and not MODE.inference:
         refuse_writing()
@@ -284,7 +284,7 @@ def become(x: Tensor, name: str, *args: object) -> Tensor:
 
 
 def adopt(x: Value, result: Value) -> None:
-    """Give ``x``, whose memory holds ``result``'s value, the history of ``result``."""
+    """Replace the history of ``x``, whose memory holds the value of ``result``, by that of ``result``."""
     node, index = x._node, x._index
     view = x._view
     if view is None:

@@ -42,7 +42,7 @@ def check_layout(name: str, rest: dict[str, object]) -> None:
     kind = rest.pop("layout", None)
     rest.pop("pin_memory", None)
     if kind not in (None, strided):
-        raise UnsupportedError(f"{name}: tensors are torch.strided here, not {kind!r}. Leave layout= away.")
+        raise UnsupportedError(f"{name}: tenon's tensors are torch.strided, not {kind!r}. Omit layout=.")
     if rest:
         raise TypeError(f"{name}() got an unexpected keyword argument {next(iter(rest))!r}")
 

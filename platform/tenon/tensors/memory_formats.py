@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, ShapeError
-from tenon.kernels.following import LAST, channels_lie_last, laid_last
+from tenon.kernels.following import LAST, as_channels_last, channels_lie_last
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array
@@ -42,7 +42,7 @@ channels_last_3d = memory_format("channels_last_3d", (0, 2, 3, 4, 1))
 
 
 def axes_of(target: memory_format, rank: int) -> tuple[int, ...] | None:
-    """The axes of format ``target`` in memory order; None for C order."""
+    """Return the axes in the memory order of the format ``target``; None for C order."""
     if not isinstance(target, memory_format):
         raise TypeError(f"memory_format must be a torch.memory_format, not {type(target).__name__}")
     axes = target._axes
@@ -71,7 +71,7 @@ def is_contiguous(raw: Array, target: memory_format | None = None) -> bool:
 
 
 def suggested(raw: Array) -> memory_format | None:
-    """The format of an array that is dense but not contiguous; None if it has none."""
+    """Return the memory format of an array; None if it is contiguous or in no format."""
     if is_contiguous(raw):
         return None
     formats = (channels_last, channels_last_3d)
@@ -124,11 +124,11 @@ def in_format(x: Tensor, target: memory_format) -> Tensor:
     if not is_contiguous(x.raw, target):
         return contiguous(x, target)
     result, xp = f.clone(x), x._backend.xp
-    result.raw = xp.array(result.raw, order="C") if axes is None else laid_last(xp, result.raw)
+    result.raw = xp.array(result.raw, order="C") if axes is None else as_channels_last(xp, result.raw)
     return result
 
 
-def laid_out(x: Tensor, target: memory_format | None) -> Tensor:
+def new_in_format(x: Tensor, target: memory_format | None) -> Tensor:
     """Return ``x``, which has no history, in the format ``target`` (None: unchanged)."""
     if target is None or target is preserve_format or is_contiguous(x.raw, target):
         return x

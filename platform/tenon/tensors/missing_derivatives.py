@@ -22,13 +22,14 @@ class Refusal(CustomNode):
     def apply_tensors(self, grad: Tensor, create_graph: bool) -> NoReturn:
         """Raise UnsupportedError."""
         raise UnsupportedError(
-            f"the derivative for '{self.op.name}' is not implemented. detach() its result where no gradient"
-            " has to flow."
+            f"the derivative for '{self.op.name}' is not implemented. Call detach() on its result if no"
+            " gradient has to flow through it."
         )
 
 
 def refuse_gradient(name: str, result: Tensor, *inputs: object) -> Tensor:
-    """Give ``result``, a new tensor of function ``name``, a ``Refusal`` node if ``inputs`` require grad."""
+    """Set a ``Refusal`` node as the ``grad_fn`` of ``result``, which the function ``name`` computed, if one
+    of ``inputs`` requires grad; return it."""
     if MODE.enabled and any(isinstance(i, Value) and (i._track or i._stale()) for i in inputs):
         op = StandIn(name, f"{name.title().replace('_', '')}Backward0")
         result._node, result._track = Refusal(op, result._backend, inputs), True

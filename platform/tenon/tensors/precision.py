@@ -1,7 +1,8 @@
 """Autocast policies of functions: the protocol between ``tenon.amp`` and functions made of several ops.
 
 Autocast chooses dtypes per op. A function of several ops that is one op in PyTorch declares with ``runs_in``
-how its arguments are cast; its ops are then not cast again. Without autocast it costs one thread-local read.
+how its arguments are cast; its ops are then not cast again. Without autocast, that costs a call one read of a
+thread-local variable.
 
 ``tenon.amp.state`` sets ``MODE.casts`` and ``PRECISION``.
 """
@@ -25,9 +26,9 @@ class _Precision(threading.local):
 
 PRECISION = _Precision()
 
-#: "lower": to autocast's dtype. "float32": up from 16 bits. "widest": to the widest of the arguments.
-#: "given": the arguments stay as they are, and so do those of the ops inside. "usual": each op inside has its
-#: own policy, as in a function that says nothing.
+#: "lower": cast to autocast's dtype. "float32": cast 16-bit floats to float32. "widest": cast to the widest
+#: dtype of the arguments. "given": cast neither the arguments nor those of the ops inside. "usual": cast
+#: nothing, but each op inside by its own policy, as in functions without ``runs_in``.
 POLICIES = ("lower", "float32", "widest", "given", "usual")
 
 

@@ -1,8 +1,8 @@
 """A tensor as text, character for character as PyTorch prints it.
 
-``Formatter`` chooses one notation for all values shown (integers with a point, fixed or scientific) and one
-width. The rest lays them out in nested brackets, with the
-middle of large tensors left out, and appends dtype, device and history where they are not the default.
+``Formatter`` chooses one notation for all printed values (integers with a point, fixed or scientific) and one
+width. The other functions arrange them in nested brackets, without the middle of large tensors, and append
+dtype, device and history where they are not the default.
 """
 
 from __future__ import annotations
@@ -50,9 +50,12 @@ def set_printoptions(
     profile: str | None = None,
     sci_mode: bool | None = None,
 ) -> None:
-    """Set digits, the size that is summarised, edge items, line width; ``profile`` is default, short or full.
+    """Set how tensors are printed; None leaves a setting as it is (torch.set_printoptions).
 
-    ``sci_mode`` goes back to automatic (None) unless it is given, as in PyTorch.
+    ``precision`` is the number of digits after the point, ``threshold`` the number of elements above which
+    only ``edgeitems`` at both ends of each axis are printed, ``linewidth`` the number of characters per line.
+    ``profile`` ("default", "short" or "full") sets all of these. ``sci_mode`` turns scientific notation on or
+    off; None, also by default, chooses automatically. ArgumentError for another profile.
     """
     chosen: dict[str, object] = {}
     if profile is not None:
@@ -69,13 +72,13 @@ def set_printoptions(
 
 
 def get_printoptions() -> dict[str, Any]:  # integers, floats, booleans and None
-    """The current options, as keywords for ``set_printoptions``."""
+    """Return the current options as a dictionary of keywords for ``set_printoptions``."""
     return dataclasses.asdict(OPTIONS)
 
 
 @contextlib.contextmanager
 def printoptions(**options: Any) -> Iterator[None]:  # each as ``set_printoptions`` declares it
-    """``set_printoptions`` for the length of a ``with`` block."""
+    """Set print options as ``set_printoptions`` does, and restore the previous ones after the block."""
     before = get_printoptions()
     set_printoptions(**options)
     try:
@@ -144,7 +147,7 @@ class ComplexFormatter:
 
 
 def _host_edges(tensor: Tensor, elided: Sequence[bool]) -> np.ndarray:
-    """The elements that will be shown, on the host and in a dtype that prints."""
+    """Return the elements that are printed, as a host array of a dtype that NumPy formats."""
     raw, backend, edge = tensor.raw, tensor._backend, OPTIONS.edgeitems
     for axis, cut in enumerate(elided):
         if cut:
@@ -174,7 +177,7 @@ def _body(
 
 
 def tensor_body(tensor: Tensor, indent: int) -> str:
-    """The values in brackets; lines after the first are indented to stand under the first value."""
+    """Return the values in brackets; lines after the first are indented to align with the first value."""
     shape = tuple(tensor.raw.shape)
     if 0 in shape:
         return "[]"
@@ -223,10 +226,10 @@ def _joined(text: str, suffixes: list[str], indent: int) -> str:
 
 
 def tensor_repr(tensor: Tensor, tensor_contents: str | None = None) -> str:
-    """``tensor([1., 2.], requires_grad=True)``, as PyTorch prints it.
+    """Return the text of a tensor as PyTorch prints it: ``tensor([1., 2.], requires_grad=True)``.
 
-    A subclass prints its own name; tenon's own subclasses (parameters) print as tensors. ``tensor_contents``
-    replaces the values.
+    A subclass has its own name in the text; tenon's own subclasses (parameters) appear as tensors.
+    ``tensor_contents`` replaces the values.
     """
     cls = type(tensor)
     prefix = "tensor(" if cls.__module__.startswith("tenon.") else f"{cls.__name__}("

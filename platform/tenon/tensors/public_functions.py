@@ -1,7 +1,7 @@
 """Look up public functions of ``tenon`` for methods that forward to them: ``x.stft()`` is ``tenon.stft(x)``.
 
-Those functions are in a higher layer, which this package must not import: ``tenon/__init__.py`` registers
-the look-up.
+Those functions are in a higher layer, which this package must not import: ``tenon/__init__.py`` calls
+``register_lookup``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Find: TypeAlias = Callable[[str], Any]
 _find: Find | None = None
 
 
-def found_by(find: Find) -> None:
+def register_lookup(find: Find) -> None:
     """Register the function that returns a public function or module of ``tenon`` by name."""
     global _find
     _find = find

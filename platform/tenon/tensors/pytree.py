@@ -23,9 +23,9 @@ LeafTest: TypeAlias = Callable[[Any], bool]
 Context: TypeAlias = Any
 #: A type or tuple of types as for isinstance, or a predicate.
 TypeTest: TypeAlias = type | tuple[type, ...] | LeafTest
-#: Takes a container apart: ``flatten(object)`` is its children and a context.
+#: Splits a container: ``flatten(object)`` returns its children and a context.
 Flatten: TypeAlias = Callable[[Any], tuple[Any, Any]]
-#: Puts a container together: ``unflatten(children, context)``.
+#: Rebuilds a container: ``unflatten(children, context)`` returns it.
 Unflatten: TypeAlias = Callable[[Any, Any], Any]
 _MAPPINGS = (dict, OrderedDict, defaultdict)
 
@@ -40,12 +40,12 @@ class TreeSpec:
 
     @property
     def num_leaves(self) -> int:
-        """Number of leaves."""
+        """The number of leaves."""
         return 1 if self.type is None else sum(child.num_leaves for child in self.children_specs)
 
     @property
     def num_children(self) -> int:
-        """Number of children of the outermost container."""
+        """The number of children of the outermost container."""
         return len(self.children_specs)
 
     def is_leaf(self) -> bool:
@@ -103,7 +103,7 @@ def _children(tree: Nested) -> tuple[type | str, Context, list[Nested]] | None:
 
 
 def tree_flatten(tree: Nested, is_leaf: LeafTest | None = None) -> tuple[list[Nested], TreeSpec]:
-    """The leaves of ``tree`` from left to right, and its spec.
+    """Return the list of the leaves of ``tree``, from left to right, and its ``TreeSpec``.
 
     >>> leaves, spec = tree_flatten({"a": 1, "b": (2, [3])})
     >>> leaves
@@ -129,7 +129,7 @@ def tree_unflatten(leaves: Sequence[object], treespec: TreeSpec) -> Nested:
     values = list(leaves)
     if len(values) != treespec.num_leaves:
         raise TreeError(
-            f"tree_unflatten: {len(values)} leaves were given for a nest of {treespec.num_leaves}. "
+            f"tree_unflatten: got {len(values)} leaves for a structure of {treespec.num_leaves}. "
             f"Pass as many as tree_flatten returned."
         )
     return _build(iter(values), treespec)
@@ -153,7 +153,10 @@ def _build(leaves: Iterator[object], spec: TreeSpec) -> Nested:
 def tree_map(
     func: Callable[..., object], tree: Nested, *rests: Nested, is_leaf: LeafTest | None = None
 ) -> Nested:
-    """``tree`` with ``func`` applied to every leaf and the leaves of ``rests`` at the same positions."""
+    """Return ``tree`` with each leaf replaced by ``func`` of it and of the leaves of ``rests`` at its place.
+
+    TreeError unless ``rests`` have the structure of ``tree``.
+    """
     leaves, spec = tree_flatten(tree, is_leaf)
     others = [_leaves_like(rest, spec, is_leaf) for rest in rests]
     return tree_unflatten([func(*each) for each in zip(leaves, *others, strict=True)], spec)
@@ -163,67 +166,67 @@ def _leaves_like(tree: Nested, spec: TreeSpec, is_leaf: LeafTest | None) -> list
     leaves, own = tree_flatten(tree, is_leaf)
     if own != spec:
         raise TreeError(
-            f"tree_map: the nests differ in shape, {spec} and {own}. Pass nests of the same shape."
+            f"tree_map: the structures differ, {spec} and {own}. Pass containers of one structure."
         )
     return leaves
 
 
 def tree_leaves(tree: Nested, is_leaf: LeafTest | None = None) -> list[Nested]:
-    """The leaves of ``tree`` from left to right."""
+    """Return the list of the leaves of ``tree``, from left to right."""
     return tree_flatten(tree, is_leaf)[0]
 
 
 def tree_iter(tree: Nested, is_leaf: LeafTest | None = None) -> Iterator[Nested]:
-    """The leaves of ``tree``, one after the other."""
+    """Return an iterator over the leaves of ``tree``, from left to right."""
     return iter(tree_leaves(tree, is_leaf))
 
 
 def tree_structure(tree: Nested, is_leaf: LeafTest | None = None) -> TreeSpec:
-    """The spec of ``tree``."""
+    """Return the ``TreeSpec`` of ``tree``."""
     return tree_flatten(tree, is_leaf)[1]
 
 
 def tree_is_leaf(tree: Nested, is_leaf: LeafTest | None = None) -> bool:
-    """Whether ``tree`` is a leaf itself."""
+    """Return whether ``tree`` is a single leaf, not a container."""
     return (is_leaf is not None and is_leaf(tree)) or _children(tree) is None
 
 
 def tree_map_(
     func: Callable[..., object], tree: Nested, *rests: Nested, is_leaf: LeafTest | None = None
 ) -> Nested:
-    """Call ``func`` with every leaf (and those of ``rests`` at its position); return ``tree``."""
+    """Call ``func`` with each leaf and the leaves of ``rests`` at its position; return ``tree`` itself."""
     tree_map(func, tree, *rests, is_leaf=is_leaf)
     return tree
 
 
 def tree_all(pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None) -> bool:
-    """Whether ``pred`` holds for all leaves."""
+    """Return whether ``pred`` is true of all leaves."""
     return all(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_any(pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None) -> bool:
-    """Whether ``pred`` holds for a leaf."""
+    """Return whether ``pred`` is true of at least one leaf."""
     return any(map(pred, tree_iter(tree, is_leaf)))
 
 
 def tree_all_only(
     type_or_types: type | tuple[type, ...], pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None
 ) -> bool:
-    """Whether ``pred`` holds for all leaves of a type."""
+    """Return whether ``pred`` is true of all leaves of a type."""
     return all(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, type_or_types))
 
 
 def tree_any_only(
     type_or_types: type | tuple[type, ...], pred: LeafTest, tree: Nested, is_leaf: LeafTest | None = None
 ) -> bool:
-    """Whether ``pred`` holds for a leaf of a type."""
+    """Return whether ``pred`` is true of at least one leaf of a type."""
     return any(pred(leaf) for leaf in tree_iter(tree, is_leaf) if isinstance(leaf, type_or_types))
 
 
 def tree_map_only(
     type_or_types: TypeTest, func: Callable[[Nested], object], tree: Nested, is_leaf: LeafTest | None = None
 ) -> Nested:
-    """``tree`` with ``func`` applied to the leaves of a type, or that a predicate selects."""
+    """Return ``tree`` with ``func`` applied to the leaves of a type, or of which a predicate is true."""
     is_predicate = callable(type_or_types) and not isinstance(type_or_types, type)
 
     def each(leaf: object) -> object:

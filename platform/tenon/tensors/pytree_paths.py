@@ -63,7 +63,7 @@ def keystr(kp: Path) -> str:
 def tree_flatten_with_path(
     tree: Nested, is_leaf: LeafTest | None = None
 ) -> tuple[list[tuple[Path, Nested]], TreeSpec]:
-    """``(path, leaf)`` of every leaf, and the spec.
+    """Return the list of ``(path, leaf)`` of all leaves, and the ``TreeSpec``.
 
     >>> pairs, _ = tree_flatten_with_path({"a": 1, "b": (2, [3])})
     >>> [(keystr(path), leaf) for path, leaf in pairs]
@@ -75,20 +75,21 @@ def tree_flatten_with_path(
 
 
 def tree_leaves_with_path(tree: Nested, is_leaf: LeafTest | None = None) -> list[tuple[Path, Nested]]:
-    """``(path, leaf)`` of every leaf."""
+    """Return the list of ``(path, leaf)`` of all leaves."""
     return tree_flatten_with_path(tree, is_leaf)[0]
 
 
 def tree_map_with_path(
     func: Callable[..., object], tree: Nested, *rests: Nested, is_leaf: LeafTest | None = None
 ) -> Nested:
-    """``tree`` with ``func(path, leaf)`` for every leaf; further arguments are the leaves of ``rests``."""
+    """Return ``tree`` with each leaf replaced by ``func(path, leaf, ...)``; further arguments are the leaves
+    of ``rests`` at its place."""
     pairs, spec = tree_flatten_with_path(tree, is_leaf)
     others = []
     for rest in rests:
         leaves, own = tree_flatten(rest, is_leaf)
         if own != spec:
-            raise TreeError(f"tree_map_with_path: the nests differ in shape, {spec} and {own}.")
+            raise TreeError(f"tree_map_with_path: the structures differ, {spec} and {own}.")
         others.append(leaves)
     values = [func(*pair, *rest) for pair, *rest in zip(pairs, *others, strict=True)]
     return tree_unflatten(values, spec)

@@ -9,7 +9,7 @@ from typing import Any, SupportsIndex
 
 
 class Size(tuple[int, ...]):
-    """``torch.Size([2, 3])``."""
+    """The sizes of a tensor's axes: a tuple of integers, printed as ``torch.Size([2, 3])``."""
 
     __slots__ = ()
 
@@ -18,7 +18,7 @@ class Size(tuple[int, ...]):
         return tuple.__new__(cls, [n if n.__class__ is int else _integer(n, i) for i, n in enumerate(sizes)])
 
     def numel(self) -> int:
-        """Number of elements of a tensor of this shape."""
+        """Return the number of elements of a tensor of this shape."""
         return math.prod(self)
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ from tenon.engine.value import FixedView, Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
 from tenon.tensors import copying, dlpack
-from tenon.tensors.autograd.nodes import shown
+from tenon.tensors.autograd.nodes import as_graph_node
 from tenon.tensors.creation import create
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.methods import ALL_METHODS
@@ -72,14 +72,14 @@ if TYPE_CHECKING:
 else:
 
     class Methods(Value, *ALL_METHODS, plain=True):
-        """All families of methods; ``Value`` first, as ``isinstance(x, Value)``, which every op calls two or
-        three times, walks the bases in order."""
+        """The base with all methods; ``Value`` comes first because ``isinstance(x, Value)``, which every op
+        calls two or three times, tests the bases in order."""
 
         __slots__ = ()
 
 
 class Tensor(Methods, plain=True):
-    """A multi-dimensional array that knows its device and how it was computed.
+    """A multi-dimensional array with a dtype and device, and its position in the autograd graph.
 
     Create one with ``tenon.tensor``, ``tenon.randn`` and similar functions. ``raw`` is the backend's array.
     """
@@ -143,7 +143,7 @@ class Tensor(Methods, plain=True):
 
     @property
     def device(self) -> Device:
-        """Where the data lives."""
+        """The device that stores the data."""
         device: Device = self._backend.device_of(self.raw)
         return device
 
@@ -154,7 +154,7 @@ class Tensor(Methods, plain=True):
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return int(self.raw.ndim)
 
     @property
@@ -179,7 +179,7 @@ class Tensor(Methods, plain=True):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether ops on this tensor are taped."""
+        """Whether ops on this tensor are recorded for autograd."""
         view = self._view
         if not self._track and view is not None:
             if view[2].__class__ is FixedView:  # ops on it raise an error
@@ -232,16 +232,16 @@ class Tensor(Methods, plain=True):
         """The node of the op that computed this tensor, or None."""
         if self._view is not None:
             self._refresh()
-        return None if self._node is None else shown(self._node, self)
+        return None if self._node is None else as_graph_node(self._node, self)
 
     @property
     def output_nr(self) -> int:
-        """Index of this tensor among the outputs of ``grad_fn``."""
+        """The index of this tensor among the outputs of ``grad_fn``."""
         return self._index
 
     @property
     def _version(self) -> int:
-        """Number of in-place changes of this memory."""
+        """The number of in-place changes of this memory so far."""
         if self._version_counter is UNCOUNTED:
             raise GradError("Inference tensors do not track version counter. clone() gives one that does.")
         return 0 if self._version_counter is None else self._version_counter[0]
@@ -325,8 +325,8 @@ class Tensor(Methods, plain=True):
     # --- NumPy and DLPack ---
 
     def numpy(self, *, force: bool = False) -> np.ndarray:
-        """The data as a NumPy array that shares memory with this CPU tensor (``force``: detach and copy if
-        needed)."""
+        """Return a NumPy array that shares memory with this CPU tensor; with ``force``, of any tensor, which
+        is detached and copied if needed."""
         if force:
             return self.detach().cpu()._backend.to_host(self.raw)
         if self._track and MODE.enabled:
@@ -366,7 +366,7 @@ class Tensor(Methods, plain=True):
         return self.raw.__cuda_array_interface__
 
     def item(self) -> Any:  # bool, int, float or complex, as the dtype
-        """The value of a one-element tensor as a Python number."""
+        """Return the value of a one-element tensor as a Python number."""
         if self.raw.size != 1:
             raise ArgumentError(
                 f"a Tensor with {self.raw.size} elements cannot be converted to Scalar"
@@ -376,7 +376,7 @@ class Tensor(Methods, plain=True):
         return float(value) if host.dtype.kind == "V" else value
 
     def tolist(self) -> Any:  # lists of numbers, nested as deep as there are axes
-        """The values as nested Python lists; a number for a 0-d tensor."""
+        """Return the values as nested Python lists; of a 0-d tensor as a number."""
         host = self._backend.to_host(self.raw)
         if host.dtype.kind == "V":
             host = host.astype(np.float32)

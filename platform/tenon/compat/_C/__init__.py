@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from tenon.autograd.error_nodes import DelayedError, UndefinedGrad
-from tenon.autograd.saved_values import KeptTensor
+from tenon.autograd.saved_values import StandaloneSaved
 from tenon.compat import accelerator, rerouting
 from tenon.compat.backends import mkldnn
 from tenon.compat.backends.cpu import get_cpu_capability as _get_cpu_capability  # noqa: F401
@@ -30,7 +30,7 @@ from tenon.errors import ArgumentError, ShapeError
 from tenon.nn import functional as _functional
 from tenon.tensors.autograd.grad_mode import is_grad_enabled  # noqa: F401 - PyTorch defines it here
 from tenon.tensors.autograd.nodes import AccumulateGrad
-from tenon.tensors.autograd.saved_tensor_hooks import hooks_are_let_in
+from tenon.tensors.autograd.saved_tensor_hooks import hooks_are_enabled
 from tenon.tensors.methods.convert import parse_to
 from tenon.tensors.tensor import Tensor
 
@@ -176,14 +176,14 @@ class _autograd:
     SavedTensor = SavedTensor
 
     @staticmethod
-    def _make_saved_tensor(tensor: Tensor, is_output: bool = False) -> KeptTensor:
+    def _make_saved_tensor(tensor: Tensor, is_output: bool = False) -> StandaloneSaved:
         """Save ``tensor`` as a node does, through the active hooks."""
-        return KeptTensor(tensor, is_output)
+        return StandaloneSaved(tensor, is_output)
 
     @staticmethod
     def _saved_tensors_hooks_is_enabled() -> bool:
         """Whether hooks on saved tensors are enabled."""
-        return hooks_are_let_in()
+        return hooks_are_enabled()
 
     @staticmethod
     def _unsafe_set_version_counter(tensors: Sequence[Tensor], versions: Sequence[int]) -> None:

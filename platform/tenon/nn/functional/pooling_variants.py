@@ -24,7 +24,7 @@ from tenon.nn.functional.pooling import (
     output_sizes,
 )
 from tenon.ops.dtype_queries import dtype_of, title_of
-from tenon.tensors.alerts import may_differ
+from tenon.tensors.alerts import alert_not_deterministic
 from tenon.tensors.creation.random_factories import rand
 from tenon.tensors.memory_formats import entering, like
 
@@ -263,7 +263,7 @@ def _unpool(
             f"Expected shape of indices to be same as that of the input tensor ({list(input.raw.shape)}) but"
             f" got indices tensor with shape: {list(indices.raw.shape)}"
         )
-    may_differ(f"max_unpooling{max(rank, 2)}d_forward_out")
+    alert_not_deterministic(f"max_unpooling{max(rank, 2)}d_forward_out")
     x, added = _batched(entering(input), rank, f"max_unpool{rank}d")
     flat = (*x.raw.shape[:2], math.prod(x.raw.shape[2:]))
     zeros = f.new_full(x.detach(), shape=(*flat[:2], math.prod(sizes)), value=0, dtype=dtype_of(x.raw))

@@ -34,7 +34,7 @@ class GradContext:
         MODE.set(*self._previous.pop())
 
     def clone(self) -> GradContext:
-        """A fresh context of the same kind, so that decorated functions may recurse."""
+        """Return a new context of the same kind, so that decorated functions may call themselves."""
         return type(self)()
 
     def __call__(self, function: Function) -> Function:
@@ -140,12 +140,12 @@ class set_grad_enabled(GradContext):
         return super().__call__(function)
 
     def clone(self) -> GradContext:
-        """Another one for the same mode."""
+        """Return a new context for the same mode."""
         return set_grad_enabled(self.mode)
 
 
 class inference_mode(GradContext):
-    """As ``no_grad``, and tensors created inside can never take part in autograd (torch.inference_mode).
+    """Disable gradient tracking as ``no_grad``; tensors created inside can never take part in autograd.
 
     Saving one for a backward pass, or writing to one outside, is a GradError; ``clone()`` returns a normal
     tensor. Inside ``inference_mode(False)`` normal tensors are created again.
@@ -171,7 +171,7 @@ class inference_mode(GradContext):
         return not self.mode, self.mode
 
     def clone(self) -> GradContext:
-        """Another one for the same mode."""
+        """Return a new context for the same mode."""
         return inference_mode(self.mode)
 
 
@@ -186,13 +186,13 @@ class _Switch:
         setattr(MODE, self._name, self.mode)
 
     def __enter__(self) -> None:
-        """The mode is set since the constructor ran."""
+        """Do nothing: the constructor has set the mode."""
 
     def __exit__(self, *exc: object) -> None:
         setattr(MODE, self._name, self.previous)
 
     def clone(self) -> Self:
-        """Another one for the same mode."""
+        """Return a new context for the same mode."""
         return type(self)(self.mode)
 
 
@@ -208,14 +208,14 @@ def is_multithreading_enabled() -> bool:
 
 
 class _force_original_view_tracking(_Switch):
-    """Show the ``grad_fn`` of views modified in place under their own ops' names, from now on or inside a
-    ``with`` block. Their gradients are computed through those ops in either mode."""
+    """Name the ``grad_fn`` of views that were modified in place after the op of the view, from now on or
+    inside a ``with`` block. Gradients are computed through these ops in either mode."""
 
     _name = "replay"
 
 
 def is_view_replay_enabled() -> bool:
-    """Whether ``_force_original_view_tracking(True)`` holds in this thread."""
+    """Whether ``_force_original_view_tracking(True)`` is active in this thread."""
     return MODE.replay
 
 

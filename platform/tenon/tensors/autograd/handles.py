@@ -10,15 +10,15 @@ from typing import Any, TypeAlias
 #: Hooks, or settings of them, by the ``id`` of their handle. A handle removes items of whatever type, and
 #: mutable mappings are invariant in the type of theirs.
 Registry: TypeAlias = MutableMapping[int, Any]
-#: What is pickled of a handle: its dictionaries (None for one that is gone) and its ``id``.
+#: The pickled state of a handle: its dictionaries (None for one that was collected) and its ``id``.
 State: TypeAlias = tuple[Registry | None, int, tuple[Registry | None, ...]]
 
 
 class RemovableHandle:
     """Removes one hook: by ``remove()``, or at the end of a ``with`` block.
 
-    ``id`` is the hook's key. The dictionaries are held weakly, so a forgotten handle keeps no module
-    alive. ``extra_dict`` names further dictionaries (one, or a list) that know the same id.
+    ``id`` is the hook's key in ``hooks_dict`` and in those of ``extra_dict``, one dictionary or a list of
+    them. They are referenced weakly, so that a handle does not keep a module alive.
     """
 
     id: int

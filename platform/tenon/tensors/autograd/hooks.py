@@ -11,14 +11,14 @@ from tenon.tensors.generation import Generation
 
 
 def register_in(hooks: Registry, hook: Callable[..., object]) -> RemovableHandle:
-    """Add ``hook`` to ``hooks``; the handle removes it."""
+    """Add ``hook`` to ``hooks``; return the handle that removes it."""
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
 
 
 def new_hooks() -> OrderedDict[int, Callable[..., object]]:
-    """An empty registry (an OrderedDict, which can be weakly referenced)."""
+    """Return an empty registry: an OrderedDict, which unlike a dict can be weakly referenced."""
     return OrderedDict()
 
 

@@ -1,8 +1,8 @@
 """The user's view of the autograd graph: PyTorch's node classes, ``AccumulateGrad`` of leaves, edges.
 
 The tape itself needs none of this: a node gets a class with PyTorch's name and attributes when it is first
-inspected (``shown``), and a leaf has no node at all. Hooks registered on an ``AccumulateGrad`` are therefore
-stored on the leaf.
+inspected (``as_graph_node``), and a leaf has no node at all. Hooks registered on an ``AccumulateGrad`` are
+therefore stored on the leaf.
 """
 
 from __future__ import annotations
@@ -102,23 +102,25 @@ def accumulator_of(leaf: Value) -> AccumulateGrad:
 class GraphNode(Node):
     """A node as users see it, as ``grad_fn`` and in ``next_functions`` (torch.autograd.graph.Node).
 
-    ``shown`` makes a node of the tape one of these: it gets a class that derives its own class and this.
+    ``as_graph_node`` turns a node of the tape into one of these: its new class derives its former class and
+    this one.
     """
 
     __slots__ = ()
 
     @property
     def next_functions(self) -> tuple[tuple[Node | AccumulateGrad | None, int], ...]:
-        """``(node, output index)`` per input, as in PyTorch; ``(None, 0)`` for an input without gradient."""
+        """For each input the node that computed it and the index among that node's outputs, as in PyTorch;
+        ``(None, 0)`` for an input without gradient."""
         return tuple(
-            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (shown(e[0]), e[1])
+            (None, 0) if e is None else (accumulator_of(e[0]), 0) if e[1] < 0 else (as_graph_node(e[0]), e[1])
             for e in self.edges
         )
 
     @property
     def metadata(self) -> Metadata:
         """A dictionary for the user's own data."""
-        return notes_on(self)
+        return user_metadata(self)
 
     @property
     def _input_metadata(self) -> tuple[InputMetadata | None, ...]:
@@ -157,8 +159,8 @@ class GraphNode(Node):
         return register_in(self.node_prehooks, hook)
 
 
-def notes_on(node: Node) -> Metadata:
-    """``node.metadata``, of a node that no user has seen yet too."""
+def user_metadata(node: Node) -> Metadata:
+    """Return the dictionary for the user's data about ``node``, also if its class is not a ``GraphNode``."""
     notes: Metadata = node.__dict__.setdefault("_metadata", {})
     return notes
 
@@ -166,16 +168,16 @@ def notes_on(node: Node) -> Metadata:
 @functools.cache
 def _class_of(base: type, name: str) -> type:
     bases = (base,) if issubclass(base, GraphNode) else (GraphNode,) if base is Node else (base, GraphNode)
-    return type(name, bases, {"__slots__": (), "_shown": True})
+    return type(name, bases, {"__slots__": (), "_graph_node": True})
 
 
-def shown(node: N, tensor: Value | None = None) -> N:
-    """Give ``node`` a class of PyTorch's name with ``GraphNode``'s attributes, and return it.
+def as_graph_node(node: N, tensor: Value | None = None) -> N:
+    """Change the class of ``node`` to one of PyTorch's name with ``GraphNode``'s attributes; return ``node``.
 
-    ``tensor`` is its only output, whose shape and dtype are kept.
+    ``tensor`` is its only output, whose shape and dtype are stored in the node.
     """
     cls: type = node.__class__
-    if "_shown" not in cls.__dict__ and (cls.__name__ != node.name() or not issubclass(cls, GraphNode)):
+    if "_graph_node" not in cls.__dict__ and (cls.__name__ != node.name() or not issubclass(cls, GraphNode)):
         node.__class__ = _class_of(cls, node.name())
     if tensor is not None and node.output_avals is None:
         node.output_avals = (Aval(tuple(tensor.raw.shape), tensor.raw.dtype),)
@@ -187,8 +189,8 @@ def avals_of(node: Node) -> tuple[Aval | None, ...]:
     if node.output_avals is None:
         if node.args is None:
             raise FreedGraphError(
-                f"The shape of what {node.name()} gave is not known any more, as its graph was freed. Ask for"
-                " the edge of the tensor (autograd.graph.get_gradient_edge) before the backward pass."
+                f"The shape of the output of {node.name()} is not known any more, as its graph was freed."
+                " Call autograd.graph.get_gradient_edge(tensor) before the backward pass."
             )
         avals = node.op.infer(*map(aval_of, node.args), **node.attrs)
         node.output_avals = avals if isinstance(avals, tuple) else (avals,)
@@ -198,7 +200,7 @@ def avals_of(node: Node) -> tuple[Aval | None, ...]:
 class GradientEdge(NamedTuple):
     """The graph edge of a tensor, its node and output index (torch.autograd.graph.GradientEdge)."""
 
-    node: Any  # a GraphNode or AccumulateGrad; end_of() looks which
+    node: Any  # a GraphNode or AccumulateGrad; end_of() distinguishes them
     output_nr: int
 
 

@@ -37,7 +37,12 @@ def backward(
     inputs: Ends | None = None,
 ) -> None:
     """Accumulate the gradients of ``tensors`` into the leaves, or only into ``inputs``
-    (torch.autograd.backward)."""
+    (torch.autograd.backward).
+
+    ``grad_tensors`` are the gradients of the tensors; they may be None for tensors of one element, whose
+    gradient is 1. ``retain_graph`` keeps the graph for another pass, ``create_graph`` also records this one.
+    GradError if a tensor does not require grad, or if ``inputs`` is empty.
+    """
     if create_graph:
         warnings.warn(_CYCLE, TenonWarning, stacklevel=3)
     try:
@@ -70,7 +75,7 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:  # tensors; None for an unused input, with ``allow_unused``
-    """Gradients of ``outputs`` with respect to ``inputs``, without touching any ``.grad``
+    """Return the gradients of ``outputs`` with respect to ``inputs``; no ``.grad`` changes
     (torch.autograd.grad).
 
     ``is_grads_batched``: the first axis of each of ``grad_outputs`` is a batch axis: one pass is run per row,
@@ -145,7 +150,7 @@ def _batched(
     counts = {g.raw.shape[0] for g in gradients if g is not None}
     if len(counts) != 1 or counts == {0}:
         raise GradError(
-            "is_grads_batched=True wants grad_outputs whose first axes are of one size, at least 1; got "
+            "is_grads_batched=True requires grad_outputs whose first axes have one size, at least 1; got "
             f"{[None if g is None else list(g.raw.shape) for g in gradients]}."
         )
     last = counts.pop() - 1
@@ -172,7 +177,10 @@ def _gradients(gradients: Gradients, roots: list[Root]) -> Sequence[Tensor | Non
 
 
 def _sequence(value: Any) -> list[Any]:  # of tensors, EdgeEnds or None, as ``value`` has them
-    """One tensor, edge or None, or several in a sequence or a dict, as a list; edges as their ends."""
+    """Return a list of the tensors, edges or None in ``value``, which is one or a sequence or dict of them.
+
+    Edges are replaced by ``EdgeEnd``s.
+    """
     if value.__class__ is list and len(value) == 1 and isinstance(value[0], Value):
         return value
     if isinstance(value, (Value, GradientEdge)) or value is None:

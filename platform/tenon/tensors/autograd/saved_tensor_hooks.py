@@ -38,18 +38,18 @@ _STACK = _Stack()
 
 
 def innermost() -> SavedTensorsHooks | None:
-    """The innermost hooks active in this thread, or None."""
+    """Return the innermost hooks active in this thread, or None."""
     return _STACK.hooks[-1] if _STACK.hooks else None
 
 
-def hooks_are_let_in() -> bool:
+def hooks_are_enabled() -> bool:
     """Whether saved-tensor hooks are enabled in this thread (no ``disable_saved_tensors_hooks``)."""
     return _STACK.refused is None
 
 
 @contextlib.contextmanager
 def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
-    """Make saved-tensor hooks an error inside the ``with`` block, with ``error_message``."""
+    """Raise GradError with ``error_message`` where saved-tensor hooks are used inside the ``with`` block."""
     before, _STACK.refused = _STACK.refused, error_message
     try:
         if _STACK.hooks:
@@ -60,7 +60,10 @@ def disable_saved_tensors_hooks(error_message: str) -> Iterator[None]:
 
 
 class SavedTensorsHooks:
-    """A context manager: every value saved in it is packed by ``pack_hook``, and unpacked for its use."""
+    """A context manager in which each value that an op saves is replaced by the result of ``pack_hook``.
+
+    The gradient rule receives the result of ``unpack_hook``.
+    """
 
     def __init__(self, pack_hook: PackHook, unpack_hook: UnpackHook) -> None:
         self.pack_hook = pack_hook
@@ -76,7 +79,7 @@ class SavedTensorsHooks:
 
 
 def _restack(hooks: tuple[SavedTensorsHooks, ...]) -> None:
-    """Replace this thread's hooks; listen to new nodes of the tape while there are any."""
+    """Replace this thread's hooks; register the callback for new nodes of the tape while there are any."""
     if hooks and not _STACK.hooks:
         WATCHERS.add(_pack)
     elif _STACK.hooks and not hooks:
@@ -106,13 +109,13 @@ class Packed:
             if tensor._node is None
             else (tensor._node, tensor._index)
         )
-        given = tensor  # a leaf itself, so that hooks can recognise it by identity
+        argument = tensor  # a leaf itself, so that hooks can recognise it by identity
         if tensor._node is not None:
-            given = Value.make(tensor.raw, tensor._backend)
-            given._version_counter = tensor._counter()
-        before = given._counter()[0]
-        self.packed = _in_mode(False, hooks.pack_hook, given)
-        if given._version_counter[0] != before:
+            argument = Value.make(tensor.raw, tensor._backend)
+            argument._version_counter = tensor._counter()
+        before = argument._counter()[0]
+        self.packed = _in_mode(False, hooks.pack_hook, argument)
+        if argument._version_counter[0] != before:
             raise GradError(
                 "A saved tensor pack hook is modifying its input in place. Tensors provided as input to pack"
                 " hook can not be modified by in-place operations as this can lead to unexpected"
@@ -157,7 +160,7 @@ def _pack(node: Node) -> None:
     hooks = innermost()
     if hooks is None or (node.saved is None and node.out is None and not node.residuals):
         return
-    packed: dict[int, Any] = {}  # of Packed, which the tape knows as a protocol; dicts are invariant
+    packed: dict[int, Any] = {}  # of Packed; the tape declares a protocol, and dicts are invariant
     for i, value in enumerate(node.saved or ()):
         if isinstance(value, Value):
             packed[i] = Packed(hooks, value)

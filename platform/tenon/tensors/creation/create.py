@@ -38,7 +38,7 @@ T = TypeVar("T", bound="Tensor")
 
 
 def wrap(array: np.ndarray, device: DeviceLike = None, requires_grad: bool = False) -> Tensor:
-    """A tensor of a host array on ``device`` (default: the default device), not copied on the CPU."""
+    """Return a tensor of a host array on ``device``, by default the default device; not copied on the CPU."""
     target = as_device(device)
     backend = backend_for(target)
     t: Tensor = Value.make(backend.from_host(array, target), backend)
@@ -58,7 +58,11 @@ def _leaf(t: Tensor) -> Tensor:
 
 
 def from_numpy(ndarray: np.ndarray) -> Tensor:
-    """A CPU tensor that shares ``ndarray``'s memory."""
+    """Return a CPU tensor that shares the memory of ``ndarray`` (torch.from_numpy).
+
+    Raises TypeError for anything but an array, DTypeError for dtypes that tensors cannot have, ArgumentError
+    for another byte order, ShapeError for negative strides.
+    """
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
     if not ndarray.dtype.isnative:
@@ -90,7 +94,11 @@ def tensor(
     requires_grad: bool = False,
     pin_memory: bool = False,
 ) -> Tensor:
-    """A new tensor holding a copy of ``data``: numbers, nested sequences, arrays, tensors."""
+    """Return a tensor with a copy of ``data``: numbers, nested sequences, arrays or tensors (torch.tensor).
+
+    Without ``dtype``, Python floats have the default dtype, integers int64. ``requires_grad`` makes it a leaf
+    that accumulates gradients. ``pin_memory`` has no effect.
+    """
     if isinstance(data, Value):
         x: Any = data  # a Tensor, a class that this module comes before
         target = device if device is not None else x.device
@@ -109,8 +117,8 @@ def tensor(
 
 
 def as_tensor(data: object, dtype: DTypeLike | None = None, device: DeviceLike = None) -> Tensor:
-    """``data`` as a tensor, without a copy where it already is one (or a NumPy array) of that dtype and
-    device."""
+    """Return ``data`` as a tensor (torch.as_tensor): itself if it is one of this dtype and device, a view of
+    its memory if it is such a NumPy array, else a copy."""
     if isinstance(data, Value):
         x: Any = data  # a Tensor
         return x.to(device, dtype) if device is not None or dtype is not None else x
@@ -123,7 +131,7 @@ def as_tensor(data: object, dtype: DTypeLike | None = None, device: DeviceLike =
 def full(
     shape: Iterable[int], value: Number | None, kind: dtype, device: DeviceLike, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor of one value; ``value=None`` leaves it uninitialised."""
+    """Return a tensor whose elements are all ``value``, or uninitialised if that is None."""
     shape = tuple(int(s) for s in shape)
     if any(s < 0 for s in shape):
         raise ShapeError(f"Trying to create tensor with negative dimension {min(shape)}: {list(shape)}")
@@ -133,8 +141,8 @@ def full(
         raw = backend.empty(shape, kind.numpy, target)
     except ValueError as error:
         raise ShapeError(
-            f"Storage size calculation overflowed with sizes={list(shape)} of {kind}: no memory has as many "
-            "bytes."
+            f"Storage size calculation overflowed with sizes={list(shape)} of {kind}: that is 2**63 bytes or"
+            " more."
         ) from error
     if value is None and WATCHERS.recorder is not None:
         value = 0  # so that two recordings of uninitialised memory agree
@@ -193,7 +201,7 @@ def legacy_tensor(cls: type[T], args: Arguments, kwargs: Attrs, dtype: dtype | N
 
 
 def _over(storage: TypedStorage | UntypedStorage, kind: dtype) -> Tensor:
-    """A vector of dtype ``kind`` over the memory of a storage."""
+    """Return a vector of dtype ``kind`` over the memory of a storage."""
     if isinstance(storage, TypedStorage) and storage.dtype != kind:
         raise DTypeError(
             f"Expected a Storage of type {scalar_name(kind)} or an UntypedStorage, but got type "

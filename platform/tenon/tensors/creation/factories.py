@@ -18,7 +18,7 @@ from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.inplace import check_overlap
 from tenon.tensors.layout import check_layout, with_layout
-from tenon.tensors.memory_formats import laid_out
+from tenon.tensors.memory_formats import new_in_format
 from tenon.tensors.methods.movement import sizes
 from tenon.tensors.refused_writes import refuse_writing
 
@@ -47,7 +47,11 @@ def zeros(
     *size: SizeLike, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
     out: Tensor | None = None, **rest: object,
 ) -> Tensor:  # fmt: skip
-    """A tensor of zeros."""
+    """Return a tensor of zeros (torch.zeros); its shape is one sequence or several sizes.
+
+    The default dtype and device are used unless others are given. With ``out``, that tensor is resized,
+    filled and returned.
+    """
     shape = shape_of(size, rest.pop("size", None))
     if rest:
         check_layout("zeros", rest)
@@ -59,7 +63,7 @@ def ones(
     *size: SizeLike, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
     out: Tensor | None = None, **rest: object,
 ) -> Tensor:  # fmt: skip
-    """A tensor of ones."""
+    """Return a tensor of ones (torch.ones), with the parameters of ``zeros``."""
     shape = shape_of(size, rest.pop("size", None))
     if rest:
         check_layout("ones", rest)
@@ -71,13 +75,14 @@ def empty(
     *size: SizeLike, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
     out: Tensor | None = None, **rest: object,
 ) -> Tensor:  # fmt: skip
-    """An uninitialised tensor."""
+    """Return an uninitialised tensor (torch.empty), with the parameters of ``zeros`` and
+    ``memory_format``."""
     shape = shape_of(size, rest.pop("size", None))
     result = _full(shape, None, kind_of(dtype, out), device, requires_grad)
     memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     if rest:
         check_layout("empty", rest)
-    return written(out, laid_out(result, memory_format), dtype)
+    return written(out, new_in_format(result, memory_format), dtype)
 
 
 @watched_creation
@@ -90,7 +95,10 @@ def empty_strided(
     requires_grad: bool = False,
     **rest: object,
 ) -> Tensor:
-    """An uninitialised tensor with the given strides, in elements."""
+    """Return an uninitialised tensor of shape ``size`` with the given strides, in elements.
+
+    ShapeError unless there are as many strides as sizes.
+    """
     shape, steps = sizes((size,)), sizes((stride,))
     check_layout("empty_strided", rest)
     if len(shape) != len(steps):
@@ -113,7 +121,10 @@ def empty_permuted(
     requires_grad: bool = False,
     **rest: object,
 ) -> Tensor:
-    """An uninitialised tensor whose axes have the order ``physical_layout`` in memory."""
+    """Return an uninitialised, dense tensor of shape ``size``.
+
+    ``physical_layout`` lists its axes from the outermost to the innermost in memory.
+    """
     shape, order = sizes((size,)), sizes((physical_layout,))
     check_layout("empty_permuted", rest)
     if sorted(order) != list(range(len(shape))):
@@ -137,7 +148,10 @@ def full(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A tensor of ``fill_value``; the dtype follows the value."""
+    """Return a tensor of shape ``size`` filled with ``fill_value``, a number or 0-d tensor (torch.full).
+
+    Without ``dtype``, that of the value: bool, int64, the default dtype, or the complex one of its width.
+    """
     value = fill_value.item() if isinstance(fill_value, Value) else fill_value
     kind = dtypes.of_number(value) if dtype is None and out is None else kind_of(dtype, out)
     return written(out, _full(sizes((size,)), value, kind, device, requires_grad), dtype)
@@ -151,15 +165,15 @@ def _like(
     requires_grad: bool,
     memory_format: memory_format | None,
 ) -> Tensor:
-    """A tensor of one value (None: uninitialised) with ``x``'s shape, strides, dtype and device."""
+    """Return a tensor of one value (None: uninitialised) with ``x``'s shape, strides, dtype and device."""
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype)
     target = x.device if device is None else device
     order = None if WATCHERS.recorder is not None else memory_order(x.raw)
     if order is None:
-        return laid_out(_full(x.raw.shape, value, kind, target, requires_grad), memory_format)
+        return new_in_format(_full(x.raw.shape, value, kind, target, requires_grad), memory_format)
     result = _full([x.raw.shape[axis] for axis in order], value, kind, target)
     result = result.permute([order.index(axis) for axis in range(len(order))]).detach()
-    return laid_out(result.requires_grad_(requires_grad), memory_format)
+    return new_in_format(result.requires_grad_(requires_grad), memory_format)
 
 
 @with_layout
@@ -171,7 +185,7 @@ def zeros_like(
     requires_grad: bool = False,
     memory_format: memory_format | None = None,
 ) -> Tensor:
-    """Zeros of ``input``'s shape, dtype and device."""
+    """Return zeros with the shape, strides, dtype and device of ``input``, except where given."""
     return _like(input, 0, dtype, device, requires_grad, memory_format)
 
 
@@ -184,7 +198,7 @@ def ones_like(
     requires_grad: bool = False,
     memory_format: memory_format | None = None,
 ) -> Tensor:
-    """Ones of ``input``'s shape, dtype and device."""
+    """Return ones with the shape, strides, dtype and device of ``input``, except where given."""
     return _like(input, 1, dtype, device, requires_grad, memory_format)
 
 
@@ -197,7 +211,8 @@ def empty_like(
     requires_grad: bool = False,
     memory_format: memory_format | None = None,
 ) -> Tensor:
-    """An uninitialised tensor of ``input``'s shape, dtype and device."""
+    """Return an uninitialised tensor with the shape, strides, dtype and device of ``input``, except where
+    given."""
     return _like(input, None, dtype, device, requires_grad, memory_format)
 
 
@@ -211,7 +226,8 @@ def full_like(
     requires_grad: bool = False,
     memory_format: memory_format | None = None,
 ) -> Tensor:
-    """``fill_value`` in ``input``'s shape, dtype and device."""
+    """Return a tensor filled with ``fill_value``, with the shape, strides, dtype and device of ``input``,
+    except where given."""
     return _like(input, fill_value, dtype, device, requires_grad, memory_format)
 
 
@@ -225,7 +241,10 @@ def eye(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Ones on the diagonal of an ``n x m`` matrix."""
+    """Return an ``n`` by ``m`` matrix (default: square) with ones on the main diagonal and zeros elsewhere.
+
+    ArgumentError for negative sizes.
+    """
     if n < 0 or (m is not None and m < 0):
         raise ShapeError(
             f"n must be greater or equal to 0, got {n}"
@@ -239,7 +258,7 @@ def eye(
 def scalar_tensor(
     s: Number, *, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
-    """A 0-d tensor."""
+    """Return a 0-d tensor with the value ``s``, by default of the default dtype."""
     return _full((), s, kind_of(dtype), device, requires_grad)
 
 
@@ -247,7 +266,10 @@ def scalar_tensor(
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike = None
 ) -> Tensor:
-    """Rows and columns of the lower triangle."""
+    """Return the row and column indices ``[2, n]`` of the lower triangle of a ``row`` by ``col`` matrix.
+
+    ``offset`` is the highest diagonal included: 0 is the main one, positive numbers are above it.
+    """
     return wrap(
         triangle_indices.lower(
             row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy
@@ -260,7 +282,10 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike = None
 ) -> Tensor:
-    """Rows and columns of the upper triangle."""
+    """Return the row and column indices ``[2, n]`` of the upper triangle of a ``row`` by ``col`` matrix.
+
+    ``offset`` is the lowest diagonal included: 0 is the main one, positive numbers are above it.
+    """
     return wrap(
         triangle_indices.upper(
             row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy
@@ -298,8 +323,8 @@ def _write(out: Tensor, result: Tensor) -> Tensor:
     if result._track or (out._track and MODE.enabled):
         raise ArgumentError(
             "functions with out=... arguments don't support automatic differentiation, but one of the"
-            " arguments requires grad, or has a tangent, which no out= function carries on: call without"
-            " out=, or within no_grad()."
+            " arguments requires grad or has a tangent, which out= would lose: call without out=, or within"
+            " no_grad()."
         )
     if out.is_inference() and not MODE.inference:
         refuse_writing()

@@ -66,7 +66,10 @@ def rand(
     out: Tensor | None = None,
     **rest: object,
 ) -> Tensor:
-    """Uniform numbers in [0, 1), PyTorch's for the same seed."""
+    """Return a tensor of uniform numbers in [0, 1), PyTorch's for the same seed (torch.rand).
+
+    Its shape is one sequence or several sizes. ``generator`` is by default the process's.
+    """
     shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
         check_layout("rand", rest)
@@ -84,7 +87,8 @@ def randn(
     out: Tensor | None = None,
     **rest: object,
 ) -> Tensor:
-    """Standard normal numbers, PyTorch's for the same seed."""
+    """Return a tensor of standard normal numbers, PyTorch's for the same seed, with the parameters of
+    ``rand`` (torch.randn)."""
     shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
         check_layout("randn", rest)
@@ -100,7 +104,10 @@ def randint(
     dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Integers in [low, high), PyTorch's for the same seed; ``randint(high, size)`` starts at 0."""
+    """Return a tensor of shape ``size`` of integers in [low, high), PyTorch's for the same seed.
+
+    ``randint(high, size)`` draws from [0, high).
+    """
     if size is None:
         low, high, size = 0, low, high
     if high is None or isinstance(high, (tuple, list)):
@@ -132,7 +139,7 @@ def randperm(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """A random permutation of ``0..n-1``, PyTorch's for the same seed."""
+    """Return a vector with a random permutation of ``0`` to ``n - 1``, PyTorch's for the same seed."""
     if n < 0:
         raise ArgumentError(f"n must be non-negative, got {n}")
     kind = dtypes.int64 if dtype is None and out is None else kind_of(dtype, out)
@@ -141,8 +148,8 @@ def randperm(
 
 
 def _empty_like(input: Tensor, kind: dtypes.dtype, memory_format: memory_format | None) -> np.ndarray:
-    """An uninitialised host array with ``input``'s strides, or in ``memory_format``: numbers are drawn in the
-    order of memory."""
+    """Return an uninitialised host array with ``input``'s strides or in ``memory_format``, since numbers are
+    drawn in memory order."""
     shape = tuple(input.raw.shape)
     if memory_format is None or memory_format is preserve_format:
         axes = memory_order(input.raw)
@@ -162,7 +169,7 @@ def rand_like(
     requires_grad: bool = False,
     **rest: object,
 ) -> Tensor:
-    """Uniform numbers in ``input``'s shape."""
+    """Return uniform numbers in [0, 1), with the shape, strides, dtype and device of ``input``."""
     kind = dtypes.as_dtype(dtype or input.dtype)
     memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("rand_like", rest)
@@ -179,7 +186,7 @@ def randn_like(
     requires_grad: bool = False,
     **rest: object,
 ) -> Tensor:
-    """Standard normal numbers in ``input``'s shape."""
+    """Return standard normal numbers, with the shape, strides, dtype and device of ``input``."""
     kind = dtypes.as_dtype(dtype or input.dtype)
     memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("randn_like", rest)
@@ -198,7 +205,10 @@ def randint_like(
     requires_grad: bool = False,
     memory_format: memory_format | None = None,
 ) -> Tensor:
-    """Integers in [low, high) in ``input``'s shape."""
+    """Return integers in [low, high), with the shape, strides, dtype and device of ``input``.
+
+    ``randint_like(input, high)`` draws from [0, high).
+    """
     low, high = (0, low) if high is None else (low, high)
     kind = dtypes.as_dtype(dtype or input.dtype)
     draw = lambda: random.randint(None, low, high, out=_empty_like(input, kind, memory_format))  # noqa: E731
@@ -218,7 +228,10 @@ def normal(
     out: Tensor | None = None,
     **rest: object,
 ) -> Tensor:
-    """Normal numbers with the given means and deviations (numbers or tensors)."""
+    """Return normal numbers with these means and standard deviations (torch.normal).
+
+    Either may be a tensor; the result has their broadcast shape. For two numbers, ``size`` is required.
+    """
     requires_grad = bool(rest.pop("requires_grad", False))
     check_layout("normal", rest)
     if isinstance(mean, Value) or isinstance(std, Value):
@@ -231,7 +244,7 @@ def normal(
             result = tracked[0].expand(result.raw.shape).clone().copy_(result)
         return result if out is None else write_out(out, result)
     if size is None:
-        raise TypeError("normal(): argument 'size' is missing: numbers say no shape; pass size=.")
+        raise TypeError("normal(): argument 'size' is missing: two numbers define no shape; pass size=.")
     shape, kind = sizes((size,)), kind_of(dtype)
     return written(
         out,

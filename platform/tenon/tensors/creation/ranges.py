@@ -52,7 +52,11 @@ def arange(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Numbers from ``start`` (default 0) up to but without ``end``."""
+    """Return a vector of the numbers from ``start`` in steps of ``step``, without ``end`` (torch.arange).
+
+    ``arange(end)`` starts at 0. The dtype is int64 if all numbers are integers, else the default one.
+    ArgumentError if ``step`` is 0 or leads away from ``end``.
+    """
     first, last = (0, _number(start)) if end is None else (_number(start), _number(end))
     gap = _number(step)
     kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, first, last, gap)
@@ -114,7 +118,7 @@ def linspace(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``steps`` numbers from ``start`` to ``end``, both included."""
+    """Return a vector of ``steps`` evenly spaced numbers from ``start`` to ``end``, both included."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     first, last = _end("linspace", "start", start), _end("linspace", "end", end)
@@ -137,7 +141,7 @@ def logspace(
     requires_grad: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``base`` to the powers of ``linspace``."""
+    """Return ``base`` to the powers ``linspace(start, end, steps)``."""
     if steps < 0:
         raise ArgumentError(f"number of steps must be non-negative, got {steps}")
     first, last = _end("logspace", "start", start), _end("logspace", "end", end)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def repeat_indices(x: Tensor, repeats: Tensor | int, axis: int) -> Tensor:
-    """Return the indices that repeat each element of ``axis`` as often as ``repeats`` says."""
+    """Return the indices that repeat element ``i`` of ``axis`` ``repeats[i]`` times (a number: all)."""
     counts = repeats._backend.to_host(repeats.raw) if isinstance(repeats, Value) else np.asarray(repeats)
     size = x.raw.shape[axis]
     if counts.ndim > 1:

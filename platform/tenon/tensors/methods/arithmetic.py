@@ -203,7 +203,7 @@ class Arithmetic(Family):
         return f.bitwise_not(self)
 
     def neg(self) -> Tensor:
-        """``-self``; an error for booleans, as in PyTorch."""
+        """Return the elements with the opposite sign; DTypeError for bool tensors, as in PyTorch."""
         if self.raw.dtype.kind == "b":
             raise DTypeError(
                 "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a"
@@ -212,27 +212,30 @@ class Arithmetic(Family):
         return f.neg(self)
 
     def abs_(self) -> Tensor:
-        """In-place form of ``abs``; not for complex numbers, whose magnitude is real."""
+        """Replace the elements by their magnitudes; DTypeError for complex tensors, as these are real."""
         if self.raw.dtype.kind == "c":
             raise DTypeError("In-place abs is not supported for complex tensors.")
         return inplace(f.abs, self)
 
     def add(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
-        """``self + alpha * other``."""
+        """Return ``self + alpha * other``, broadcast. DTypeError for a float ``alpha`` of integer tensors."""
         if alpha != 1:
             other = _alpha_times(alpha, self, other)
         return SLOT.pair(f.add, self, other) if SLOT.top is None else f.add(self, other)
 
     def sub(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
-        """``self - alpha * other``."""
+        """Return ``self - alpha * other``, broadcast. DTypeError for bool tensors; ``alpha``: see ``add``."""
         return _sub(self, other if alpha == 1 else _alpha_times(alpha, self, other))
 
     def mul(self, other: Tensor | Number) -> Tensor:
-        """``self * other``."""
+        """Return the elementwise product ``self * other``, broadcast."""
         return f.mul(self, other)
 
     def div(self, other: Tensor | Number, *, rounding_mode: str | None = None) -> Tensor:
-        """``self / other``; ``rounding_mode`` is None, "trunc" or "floor"."""
+        """Return the quotient ``self / other``, broadcast; of integers it is in the default float dtype.
+
+        With ``rounding_mode`` "trunc" (towards zero) or "floor" (down) integers remain integers.
+        """
         if rounding_mode is None:
             return f.div(self, other)
         if rounding_mode == "floor":
@@ -244,27 +247,30 @@ class Arithmetic(Family):
         )
 
     def pow(self, exponent: Tensor | Number) -> Tensor:
-        """``self ** exponent``."""
+        """Return ``self ** exponent``, broadcast. DTypeError for integers to a negative integer power."""
         return power(self, exponent)
 
     @as_function()
     def matmul(self, other: Tensor) -> Tensor:
-        """``self @ other``."""
+        """Return the matrix products of ``[*, n, m]`` and ``[*, m, p]``: ``[*, n, p]``, with ``*`` broadcast.
+
+        A vector is a row on the left, a column on the right. ShapeError if the inner sizes ``m`` differ.
+        """
         return SLOT.pair(f.matmul, self, other) if SLOT.top is None else f.matmul(self, other)
 
     def clamp(self, min: Tensor | Number | None = None, max: Tensor | Number | None = None) -> Tensor:
-        """Elements limited to ``[min, max]``; either may be None or a tensor."""
+        """Return the elements limited to ``[min, max]``: numbers, tensors or None, but not both None."""
         if min is None and max is None:
             raise ArgumentError("torch.clamp: At least one of 'min' or 'max' must not be None")
         need_order("clamp", self, min, max)
         return f.clamp(self, min, max)
 
     def round(self, *, decimals: int = 0) -> Tensor:
-        """To the nearest integer (halves to even), or to ``decimals`` digits."""
+        """Return the elements rounded to ``decimals`` digits (-1: to tens), halves to the even neighbour."""
         return f.round(self, decimals=decimals) if decimals else f.round(self)
 
     def where(self, condition: Tensor, other: Tensor | Number) -> Tensor:
-        """``self`` where ``condition``, else ``other``."""
+        """Return elements of ``self`` where the bool tensor ``condition`` is true, else of ``other``."""
         if condition.raw.dtype.kind != "b":
             raise DTypeError(
                 "where expected condition to be a boolean tensor, but got a tensor with dtype"
@@ -274,7 +280,7 @@ class Arithmetic(Family):
 
     @as_function(memory="same")
     def lerp(self, end: Tensor, weight: Tensor | Number) -> Tensor:
-        """``self + weight * (end - self)``."""
+        """Return the linear interpolation ``self + weight * (end - self)``; dtypes must be equal."""
         if end.raw.dtype != self.raw.dtype:
             raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
         result = f.add(self, f.mul(f.sub(end, self), weight))
@@ -286,14 +292,14 @@ class Arithmetic(Family):
     @with_value_first
     @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-        """``self + value * tensor1 * tensor2``."""
+        """Return ``self + value * tensor1 * tensor2``, broadcast."""
         return f.add(self, scaled(f.mul(tensor1, tensor2), value))
 
     @as_function(memory="same")
     @with_value_first
     @runs_in("usual", cuda="widest")
     def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
-        """``self + value * tensor1 / tensor2``."""
+        """Return ``self + value * tensor1 / tensor2``, broadcast. DTypeError for two integer tensors."""
         if all(_is_integral(v) for v in (tensor1, tensor2)):
             raise DTypeError(
                 "Integer division with addcdiv is no longer supported: cast to a floating dtype first, or use"
@@ -304,7 +310,8 @@ class Arithmetic(Family):
     def nan_to_num(
         self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
     ) -> Tensor:
-        """NaN and infinities replaced by numbers (by default 0 and the dtype's extremes)."""
+        """Return a copy with NaN replaced by ``nan`` and the infinities by ``posinf`` and ``neginf``: by
+        default the largest and smallest finite numbers of the dtype."""
         if self.raw.dtype.kind == "c":
             parts = [f.real(self), f.imag(self)]
             real, imag = (p.nan_to_num(nan, posinf, neginf) for p in parts)

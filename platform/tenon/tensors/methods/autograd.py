@@ -34,19 +34,29 @@ class Autograd(Family):
         create_graph: bool = False,
         inputs: Tensor | GradientEdge | Sequence[Tensor | GradientEdge] | None = None,
     ) -> None:
-        """Accumulate d(self)/d(leaf) into the leaves' ``grad``. ``gradient`` is needed unless self is a
-        scalar."""
+        """Add the gradients of this tensor to ``grad`` of the leaves that it was computed from, or of
+        ``inputs``.
+
+        ``gradient``, of this tensor's shape, is required unless it has one element. ``retain_graph`` keeps
+        the graph for another pass, ``create_graph`` records this one. GradError without a graph.
+        """
         gradients = None if gradient is None else [gradient]
         backward([self], gradients, retain_graph, create_graph, inputs)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> RemovableHandle:
-        """Call ``hook(grad)`` when this tensor's gradient is known; it may return another."""
+        """Call ``hook(grad)`` when this tensor's gradient is computed; it may return another gradient.
+
+        Return a handle that removes the hook. GradError unless the tensor requires grad.
+        """
         if not self.requires_grad:
             raise GradError("cannot register a hook on a tensor that doesn't require gradient")
         return register_in(tensor_hooks(self), hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> RemovableHandle:
-        """Call ``hook(leaf)`` after a gradient was accumulated into this leaf."""
+        """Call ``hook(leaf)`` after a gradient was accumulated into this leaf; return a handle.
+
+        GradError for non-leaves and tensors that do not require grad.
+        """
         if not self.requires_grad:
             raise GradError("cannot register a hook on a tensor that doesn't require gradient")
         if self._node is not None:
@@ -57,7 +67,7 @@ class Autograd(Family):
         return register_in(hooks, hook)
 
     def retain_grad(self) -> None:
-        """Keep this non-leaf's gradient in ``grad`` at the next backward."""
+        """Store this non-leaf's gradient in ``grad`` in the next backward pass."""
         if not self.requires_grad:
             raise GradError("can't retain_grad on Tensor that has requires_grad=False")
         node = self.grad_fn
@@ -121,7 +131,7 @@ class Autograd(Family):
 
     @property
     def retains_grad(self) -> bool:
-        """Whether this is a non-leaf whose gradient is kept."""
+        """Whether this is a non-leaf whose gradient is stored in ``grad``: see ``retain_grad``."""
         node = self._node
         if node is None or node.retained is None:
             return False

@@ -22,7 +22,7 @@ class Closeness(Family):
 
     @as_function(out="none")
     def equal(self, other: Tensor) -> bool:
-        """Same shape and same values; NaN differs from itself."""
+        """Return whether shapes and all values are the same; NaN differs from itself."""
         if tuple(self.raw.shape) != tuple(other.raw.shape):
             return False
         return bool(f.eq(self, other).all().item())
@@ -31,7 +31,11 @@ class Closeness(Family):
     def isclose(
         self, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> Tensor:
-        """``|self - other| <= atol + rtol * |other|`` elementwise."""
+        """Return ``|self - other| <= atol + rtol * |other|``, elementwise, as booleans.
+
+        With ``equal_nan``, NaN is close to NaN. ArgumentError for negative tolerances, DTypeError unless the
+        dtypes are equal.
+        """
         if not isinstance(other, Value):
             raise TypeError(f"isclose(): argument 'other' must be Tensor, not {type(other).__name__}")
         rtol, atol = _float("rtol", rtol, 3), _float("atol", atol, 4)
@@ -54,7 +58,7 @@ class Closeness(Family):
     def allclose(
         self, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> bool:
-        """Whether all elements are close (see ``isclose``)."""
+        """Return whether all elements are close, with the parameters of ``isclose``."""
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
 

@@ -37,13 +37,17 @@ class Convert(Family):
     __slots__ = ()
 
     def to(self, *args: Any, **kwargs: Any) -> Tensor:  # overloads, which ``parse_to`` tells apart
-        """``to(dtype)``, ``to(device)``, ``to(device, dtype)`` or ``to(other)``; itself if nothing
-        changes."""
+        """Return this tensor with another dtype, on another device, or both; itself if nothing changes.
+
+        Call ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, or ``to(other)`` for the dtype and device
+        of another tensor. ``copy=True`` copies in any case; ``non_blocking`` has no effect;
+        ``memory_format`` is that of the result. Gradients flow through. TypeError for other arguments.
+        """
         memory_format = kwargs.get("memory_format")
         device, dtype, copy = parse_to(args, kwargs)
         x: Tensor = self
         if device is not None:
-            x = _moved(x, device)
+            x = _on_device(x, device)
         if dtype is not None and x.raw.dtype != dtype.numpy:
             x = f.cast(x, dtype=dtype.numpy)
         if memory_format is not None and memory_format is not memory_formats.preserve_format:
@@ -59,15 +63,18 @@ class Convert(Family):
         return self.to(kind) if device is None else self.to(device, kind)
 
     def type_as(self, other: Tensor) -> Tensor:
-        """This tensor in ``other``'s dtype and on its device."""
+        """Return this tensor with the dtype and on the device of ``other``, as ``to(other)`` does."""
         return self.to(other)
 
     def cpu(self) -> Tensor:
-        """Copy to the CPU; itself if it is there."""
+        """Return a copy on the CPU; the tensor itself if it is there already."""
         return self.to("cpu")
 
     def cuda(self, device: DeviceLike = None, non_blocking: bool = False) -> Tensor:
-        """Copy to a CUDA device; itself if it is there."""
+        """Return a copy on a CUDA device, by default the current one; the tensor itself if it is there.
+
+        ``non_blocking`` has no effect.
+        """
         return self.to(Device("cuda") if device is None else Device(device))
 
     def to_dense(self, dtype: DTypeLike | None = None, *, masked_grad: bool | None = None) -> Tensor:
@@ -75,7 +82,7 @@ class Convert(Family):
         return self if dtype is None else self.to(dtype)
 
     def contiguous(self, memory_format: memory_formats.memory_format | None = None) -> Tensor:
-        """Copy to C order, or to ``memory_format``; itself if it is in it."""
+        """Return a copy whose elements are in C order, or in ``memory_format``; itself if they are."""
         return memory_formats.contiguous(self, memory_format)
 
     def is_contiguous(self, memory_format: memory_formats.memory_format | None = None) -> bool:
@@ -84,17 +91,23 @@ class Convert(Family):
 
     @as_function()
     def clone(self, *, memory_format: memory_formats.memory_format | None = None) -> Tensor:
-        """A copy that gradients flow through."""
+        """Return a copy in new memory, through which gradients flow back to this tensor.
+
+        ``memory_format`` is the copy's; by default it has the strides of a dense tensor, else C order.
+        """
         return memory_formats.clone(self, memory_format)
 
     @as_function()
     def detach(self) -> Tensor:
-        """A tensor without history that shares this memory."""
+        """Return a tensor that shares this one's memory and is not part of its autograd graph."""
         return detached(self)
 
     @as_function(out="none")
     def detach_(self) -> Tensor:
-        """Drop this tensor's history in place."""
+        """Remove this tensor from its autograd graph, and return it: it becomes a leaf without gradient.
+
+        ArgumentError for views of tensors in a graph.
+        """
         if self._view is not None and self._view[0]._track:
             raise ArgumentError(
                 "Can't detach views in-place. Use detach() instead. If you are using DistributedDataParallel,"
@@ -112,7 +125,10 @@ class Convert(Family):
         device: DeviceLike = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """A new tensor of ``data`` with this one's dtype and device by default."""
+        """Return a tensor with a copy of ``data``, a sequence, array or number; see ``tenon.tensor``.
+
+        By default it has this tensor's dtype and device.
+        """
         from tenon.tensors.creation.create import tensor
 
         dtype, device = dtype or self.dtype, device or self.device
@@ -128,7 +144,10 @@ class Convert(Family):
         device: DeviceLike = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """``fill_value`` in a new tensor of ``size``."""
+        """Return a tensor of shape ``size`` filled with ``fill_value``.
+
+        By default it has this tensor's dtype and device.
+        """
         return _new(self, (size,), fill_value, dtype, device, requires_grad)
 
     @with_layout
@@ -140,7 +159,10 @@ class Convert(Family):
         device: DeviceLike = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """Zeros in a new tensor of ``size``."""
+        """Return a tensor of zeros; its shape is one sequence or several numbers.
+
+        By default it has this tensor's dtype and device.
+        """
         return _new(self, args if size is None else (size,), 0, dtype, device, requires_grad)
 
     @with_layout
@@ -152,7 +174,10 @@ class Convert(Family):
         device: DeviceLike = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """Ones in a new tensor of ``size``."""
+        """Return a tensor of ones; its shape is one sequence or several numbers.
+
+        By default it has this tensor's dtype and device.
+        """
         return _new(self, args if size is None else (size,), 1, dtype, device, requires_grad)
 
     @with_layout
@@ -164,7 +189,10 @@ class Convert(Family):
         device: DeviceLike = None,
         requires_grad: bool = False,
     ) -> Tensor:
-        """A new tensor of ``size``, not initialised."""
+        """Return an uninitialised tensor; its shape is one sequence or several numbers.
+
+        By default it has this tensor's dtype and device.
+        """
         return _new(self, args if size is None else (size,), None, dtype, device, requires_grad)
 
     @as_function("resolve_neg")
@@ -176,7 +204,7 @@ class Convert(Family):
 
     @property
     def real(self) -> Tensor:
-        """The real part; itself if real."""
+        """The real part of a complex tensor, as a view; a real tensor itself. Assigning copies into it."""
         return f.real(self) if self.raw.dtype.kind == "c" else self
 
     @real.setter
@@ -185,7 +213,8 @@ class Convert(Family):
 
     @property
     def imag(self) -> Tensor:
-        """The imaginary part of a complex tensor."""
+        """The imaginary part of a complex tensor, as a view; ArgumentError if it is real. Assigning copies
+        into it."""
         if self.raw.dtype.kind != "c":
             raise ArgumentError("imag is not implemented for tensors with non-complex dtypes.")
         return f.imag(self)
@@ -214,7 +243,7 @@ class Convert(Family):
         return is_shared(self.raw)
 
     def pin_memory(self, device: DeviceLike = None) -> Tensor:
-        """Itself: pinned memory belongs to the CUDA backend's own staging buffers."""
+        """Return the tensor itself: only the CUDA backend's own transfer buffers are in pinned memory."""
         return self
 
     def is_pinned(self, device: DeviceLike = None) -> bool:
@@ -250,7 +279,8 @@ def _new(
     return full(sizes(size), value, dtypes.as_dtype(dtype or x.dtype), device or x.device, requires_grad)
 
 
-def _moved(x: Tensor, device: Device) -> Tensor:
+def _on_device(x: Tensor, device: Device) -> Tensor:
+    """Return ``x`` on ``device``, copied only if it is on another one."""
     own = x.device
     if own.type == device.type and (device.index is None or device.index == (own.index or 0)):
         return x
@@ -313,7 +343,8 @@ def _cast_method(name: str, target: dtypes.dtype) -> Callable[..., Tensor]:
             return self.to(target, memory_format=memory_format)
         return self if self.raw.dtype == target.numpy else f.cast(self, dtype=target.numpy)
 
-    method.__name__, method.__doc__ = name, f"This tensor as ``{target}``; itself if it is."
+    method.__name__ = name
+    method.__doc__ = f"Return this tensor converted to ``{target}``; the tensor itself if that is its dtype."
     return method
 
 

@@ -25,7 +25,7 @@ def _method(name: str) -> Callable[..., object]:
         return public(name)(self, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"``tenon.{name}`` of this tensor."
+    method.__doc__ = f"Return ``tenon.{name}`` of this tensor."
     return method
 
 

@@ -52,7 +52,7 @@ class Indexing(Family):
 
     def __delitem__(self, key: object) -> None:
         """Raise TypeError: a tensor's shape is fixed."""
-        raise TypeError(f"Tensor does not support deleting items (got {key!r}). Index what should stay.")
+        raise TypeError(f"Tensor does not support deleting items (got {key!r}). Index the others instead.")
 
     # The value is a tensor, a number, or what NumPy makes an array of.
     def __setitem__(self, key: object, value: Any) -> None:
@@ -303,7 +303,7 @@ class Indexing(Family):
 
 
 def _sizes_except(x: Tensor, axis: int) -> list[int]:
-    """The sizes of ``x`` except that of ``axis``."""
+    """Return the sizes of ``x`` except that of ``axis``."""
     return [s for a, s in enumerate(x.raw.shape) if a != axis]
 
 
@@ -389,5 +389,5 @@ def _assign(x: Tensor, basic: Key, value: Tensor | Number) -> None:
 
 
 def _layout_of(axis: int, rank: int) -> Key:
-    """The layout of one index array on ``axis`` of ``rank`` axes."""
+    """Return the layout of one index array on ``axis`` of ``rank`` axes."""
     return (FULL,) * axis + (INDEX,) + (FULL,) * (rank - axis - 1)

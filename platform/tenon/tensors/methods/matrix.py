@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _as_int(number: float) -> int:
-    """``number`` as an int; 0 for infinities and NaN."""
+    """Return ``number`` as an int; 0 for infinities and NaN."""
     return int(number) if math.isfinite(number) else 0
 
 

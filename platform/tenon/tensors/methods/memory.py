@@ -36,7 +36,7 @@ T = TypeVar("T", bound="Tensor")
 
 
 class Memory(Family):
-    """Methods that show a storage's memory in other shapes and strides.
+    """Methods that view a storage's memory with other shapes and strides.
 
     Storages never grow: a tensor that is resized beyond its storage gets new memory, and tensors that shared
     the old one keep it.
@@ -45,14 +45,15 @@ class Memory(Family):
     __slots__ = ()
 
     def data_ptr(self) -> int:
-        """Address of the first element."""
+        """Return the memory address of the first element."""
         return address(self.raw)
 
     const_data_ptr = data_ptr
 
     @property
     def _cdata(self) -> int:
-        """A number that identifies the contents: setting ``data`` keeps it, ``swap_tensors`` moves it."""
+        """A number that identifies the contents: unchanged by assigning ``data``, exchanged by
+        ``swap_tensors``."""
         number: int = self.__dict__.setdefault("_content", next(_CONTENTS))
         return number
 
@@ -87,9 +88,9 @@ class Memory(Family):
                 f"Make sure your class inherits from Tensor: {cls!r} does not."
             )
         data._expose()
-        shown = data.detach()
-        result = cls._of(shown.raw, shown._backend)
-        result._version_counter = shown._version_counter
+        alias = data.detach()
+        result = cls._of(alias.raw, alias._backend)
+        result._version_counter = alias._version_counter
         if hasattr(cls, "__torch_dispatch__"):
             EXTENSIONS.intercept_class(cls)
         if require_grad:
@@ -97,32 +98,34 @@ class Memory(Family):
         return result
 
     def storage_offset(self) -> int:
-        """Number of elements between the start of the storage and the first element."""
+        """Return the number of elements between the start of the storage and this tensor's first element."""
         return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0
 
     def untyped_storage(self) -> UntypedStorage:
-        """The storage that this tensor (and those that share it) views, as bytes."""
+        """Return the storage that this tensor and all its aliases view, as bytes."""
         self._expose()
         return UntypedStorage.of(self.raw)
 
     def storage(self) -> TypedStorage:
-        """The storage that this tensor views, as numbers of its dtype."""
+        """Return the storage that this tensor views, as numbers of its dtype."""
         self._expose()
         return TypedStorage.of(self.raw)
 
     _typed_storage = storage
 
     def storage_type(self) -> type | None:
-        """The class of this dtype's storages, as ``torch.FloatStorage``; None where PyTorch has none."""
+        """Return the class of this dtype's storages, such as ``FloatStorage``; None where PyTorch has
+        none."""
         return storage_class(FROM_NUMPY[self.raw.dtype], self.device.type)
 
     @as_function(out="none")
     def as_strided(self, size: SizeLike, stride: SizeLike, storage_offset: int | None = None) -> Tensor:
-        """A view of the memory behind this tensor: element ``i, j, ...`` lies at ``storage_offset + i *
-        stride[0] + j * stride[1] + ...``.
+        """Return a view of this tensor's storage: element ``i, j, ...`` is the element of the storage at
+        ``storage_offset + i * stride[0] + j * stride[1] + ...``.
 
-        Offsets count from the start of the memory (None: where this tensor starts). A compiled function
-        refuses it, since where values lie in memory is up to the compiler.
+        Offsets count from the start of the storage; None is the offset of this tensor. ShapeError if a
+        stride is negative or an element is outside the storage. CaptureError in a compiled function, whose
+        compiler chooses the memory layout.
         """
         own = tuple(step // self.raw.dtype.itemsize for step in self.raw.strides)
         start = self.storage_offset()
@@ -134,16 +137,19 @@ class Memory(Family):
 
     @as_function(out="none")
     def as_strided_(self, size: SizeLike, stride: SizeLike, storage_offset: int | None = None) -> Tensor:
-        """In-place form of ``as_strided``: this tensor becomes that view."""
-        from tenon.tensors.inplace import become
+        """Turn this tensor into the view that ``as_strided`` returns, and return it."""
+        from tenon.tensors.inplace import turn_into_view
 
-        return become(self, "as_strided", size, stride, storage_offset)
+        return turn_into_view(self, "as_strided", size, stride, storage_offset)
 
     @as_function()
     def as_strided_scatter(
         self, src: Tensor, size: SizeLike, stride: SizeLike, storage_offset: int | None = None
     ) -> Tensor:
-        """A copy with ``src`` written at the elements that ``as_strided`` selects."""
+        """Return a copy with ``src`` written to the elements that ``as_strided`` selects.
+
+        ShapeError unless ``src`` has the shape ``size``.
+        """
         result = self.clone() if 0 not in self.stride() else self.contiguous().clone()
         region = result.as_strided(size, stride, storage_offset)
         if tuple(region.raw.shape) != tuple(src.raw.shape):
@@ -155,10 +161,11 @@ class Memory(Family):
         return result
 
     def resize_(self, *size: SizeLike, memory_format: memory_format | None = None) -> Tensor:
-        """Change the shape in place, in C order (or ``memory_format``), keeping the elements in memory order.
+        """Change the shape in place, and return this tensor; the elements stay in memory order.
 
-        If the storage is too small the tensor gets a new one, whose further elements are not initialised;
-        tensors that shared the old storage keep it.
+        The strides become those of C order, or of ``memory_format``. If the storage is too small the tensor
+        gets a new one, whose further elements are not initialised; tensors that shared the old storage still
+        use that. GradError if the tensor requires grad, ShapeError for negative or too large sizes.
         """
         shape = sizes(size)
         if any(s < 0 for s in shape):
@@ -175,7 +182,7 @@ class Memory(Family):
             raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}")
         memory, start = memory_of(self.raw)
         if isinstance(memory, Aval):
-            return _show(self, memory.with_shape(shape))
+            return _replace_array(self, memory.with_shape(shape))
         if start + count > memory.size:
             larger = self._backend.empty((count,), self.raw.dtype, self.device)
             old = memory[start:]
@@ -184,11 +191,14 @@ class Memory(Family):
         result = Value.make(memory[start : start + count].reshape(shape), self._backend)
         if memory_format is not None:
             result = _in_format(result, memory_format)
-        return _show(self, result.raw)
+        return _replace_array(self, result.raw)
 
     @as_function(out="none")
     def resize_as_(self, the_template: Tensor, *, memory_format: memory_format | None = None) -> Tensor:
-        """Resize in place to ``the_template``'s shape."""
+        """Resize this tensor in place to the shape of ``the_template``, and return it; see ``resize_``.
+
+        ``memory_format=tenon.preserve_format`` also takes its memory format.
+        """
         from tenon.tensors.memory_formats import preserve_format, suggested
 
         if memory_format is preserve_format:
@@ -202,9 +212,10 @@ class Memory(Family):
         size: SizeLike | None = None,
         stride: SizeLike | None = None,
     ) -> Tensor:
-        """View the memory of ``source``, a tensor or a storage, in place; None is an empty storage.
+        """Make this tensor a view of ``source``, a tensor or a storage, and return it.
 
-        A leaf that requires grad can be set inside ``no_grad()`` only, and still requires grad afterwards.
+        None is an empty storage. ``source`` must have this tensor's dtype and device. A leaf that requires
+        grad can be set inside ``no_grad()`` only, and still requires grad afterwards; otherwise GradError.
         """
         if self.requires_grad and (MODE.enabled or not self.is_leaf):
             raise GradError(
@@ -213,20 +224,20 @@ class Memory(Family):
             )
         _refuse_recording("set_")
         if source is None:
-            return _show(self, self._backend.empty((0,), self.raw.dtype, self.device))
+            return _replace_array(self, self._backend.empty((0,), self.raw.dtype, self.device))
         _check_source(self, source)
         if isinstance(source, Value):
             source._expose()
-            shown: Tensor = source.detach()
+            target: Tensor = source.detach()
         else:
             untyped = source.untyped() if isinstance(source, TypedStorage) else source
-            shown = Value.make(untyped.array(self.dtype), self._backend)
+            target = Value.make(untyped.array(self.dtype), self._backend)
         if size is not None or storage_offset:
             if size is None:
-                size = (shown.raw.size - storage_offset,)
+                size = (target.raw.size - storage_offset,)
             steps = stride if stride is not None else _contiguous_strides(sizes((size,)))
-            shown = shown.as_strided(size, steps, storage_offset)
-        return _show(self, shown.raw)
+            target = target.as_strided(size, steps, storage_offset)
+        return _replace_array(self, target.raw)
 
     def new_empty_strided(
         self,
@@ -238,7 +249,10 @@ class Memory(Family):
         requires_grad: bool = False,
         **rest: object,
     ) -> Tensor:
-        """A new tensor of ``size`` and ``stride``, not initialised."""
+        """Return an uninitialised tensor of shape ``size`` and strides ``stride``, in elements.
+
+        By default it has this tensor's dtype and device.
+        """
         check_layout("new_empty_strided", rest)
         from tenon.tensors.creation.factories import empty_strided
 
@@ -297,10 +311,11 @@ def _window(
 
 
 def _refuse_recording(name: str) -> None:
+    """Raise CaptureError if a graph is being recorded: ``name`` depends on the memory layout."""
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.refuse(
             CaptureError(
-                f"{name} looks at where values lie in memory, which is up to the compiler. Call it outside"
+                f"{name} depends on the memory layout, which the compiler chooses. Call it outside"
                 " the compiled function, or use views, gather or index tensors inside."
             )
         )
@@ -318,8 +333,8 @@ def _in_format(x: Tensor, target: memory_format) -> Tensor:
     return x.as_strided(tuple(x.raw.shape), order)
 
 
-def _show(x: Tensor, raw: Array) -> Tensor:
-    """Give ``x`` the array ``raw`` and increment its version: values that ops saved of it are invalid."""
+def _replace_array(x: Tensor, raw: Array) -> Tensor:
+    """Replace the array of ``x`` by ``raw``, and increment its version, which invalidates saved values."""
     counter = x._counter()
     if counter is not UNCOUNTED:
         counter[0] += 1
@@ -329,14 +344,14 @@ def _show(x: Tensor, raw: Array) -> Tensor:
     return x
 
 
-def _never(name: str) -> property:
+def _false_property(name: str) -> property:
     def method(self: Tensor) -> bool:
         return False
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = "Always False: there are no such tensors here."
+    method.__doc__ = "Always False: tenon has no such tensors."
     return property(method)
 
 
 for _kind in ("ipu", "maia", "mkldnn", "mps", "mtia", "nested", "sparse_csr", "vulkan", "xla", "xpu"):
-    setattr(Memory, f"is_{_kind}", _never(f"is_{_kind}"))
+    setattr(Memory, f"is_{_kind}", _false_property(f"is_{_kind}"))

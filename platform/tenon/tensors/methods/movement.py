@@ -40,13 +40,13 @@ def _inferred(raw: Array, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 def _inplace_view(name: str) -> Callable[..., Tensor]:
     def method(self: Tensor, *args: object) -> Tensor:
-        from tenon.tensors.inplace import become
+        from tenon.tensors.inplace import turn_into_view
 
-        return become(self, name, *args)
+        return turn_into_view(self, name, *args)
 
     method.__name__, method.__doc__ = (
         f"{name}_",
-        f"In-place form of ``{name}``: this tensor becomes that view.",
+        f"Turn this tensor into the view that ``{name}`` returns, and return it.",
     )
     return method
 
@@ -80,8 +80,8 @@ class Movement(Family):
     nelement = numel
 
     def stride(self, dim: int | None = None) -> Any:  # an int with ``dim``, else a tuple of them
-        """How many elements of memory lie between neighbours along each axis, as a tuple; with ``dim``,
-        along that axis as an int."""
+        """The distance in memory, in elements, between neighbours along each axis, as a tuple; with ``dim``,
+        along that axis, as an int."""
         itemsize = self.raw.dtype.itemsize
         steps = [s // itemsize for s in self.raw.strides]
         shape, empty = self.raw.shape, 0 in self.raw.shape

@@ -34,14 +34,17 @@ class Numeric(Family):
 
     @as_function(first="number", memory="same")
     def float_power(self, exponent: Tensor | Number) -> Tensor:
-        """``self ** exponent``, computed in float64 (complex128 for complex numbers)."""
+        """Return ``self ** exponent`` computed in float64, or complex128 if either is complex."""
         parts = (self, exponent)
         wide = np.complex128 if any(is_complex(p) for p in parts) else np.float64
         base, power = (f.cast(p, dtype=np.dtype(wide)) if isinstance(p, Value) else p for p in parts)
         return f.pow(base, power)
 
     def float_power_(self, exponent: Tensor | Number) -> Tensor:
-        """In-place form of ``float_power``, which needs a tensor of float64 (complex128)."""
+        """Replace the elements by ``self ** exponent``, and return this tensor.
+
+        DTypeError unless it has the dtype of the result: float64, or complex128 if either is complex.
+        """
         wide = np.complex128 if any(is_complex(p) for p in (self, exponent)) else np.float64
         if self.raw.dtype != wide:
             raise DTypeError(
@@ -51,29 +54,30 @@ class Numeric(Family):
         return inplace(f.pow, self, exponent)
 
     def hardshrink(self, lambd: float = 0.5) -> Tensor:
-        """The elements, but 0 where their magnitude is at most ``lambd``."""
+        """Return the elements, with 0 in place of those whose magnitude is at most ``lambd``."""
         kind = self.raw.dtype  # to which the bound is rounded, as in PyTorch
         return f.hardshrink(self, bound=float(kind.type(lambd) if kind.kind in "fV" else lambd))
 
     @as_function(out="kept", memory="same")
     def clamp_min(self, min: Tensor | Number) -> Tensor:
-        """Elements not below ``min``."""
+        """Return the larger of each element and ``min``; UnsupportedError for complex numbers."""
         need_order("clamp_min", self, min)
         return f.clamp(self, min, None)
 
     @as_function(out="kept", memory="same")
     def clamp_max(self, max: Tensor | Number) -> Tensor:
-        """Elements not above ``max``."""
+        """Return the smaller of each element and ``max``; UnsupportedError for complex numbers."""
         need_order("clamp_max", self, max)
         return f.clamp(self, None, max)
 
     @as_function(out="kept", memory="same")
     def frac(self) -> Tensor:
-        """The fractional part, with the sign of the element."""
+        """Return the fractional part ``x - trunc(x)`` of each element, which has the element's sign."""
         return f.sub(self, f.trunc(self))
 
     def heaviside(self, values: Tensor) -> Tensor:
-        """0 below zero, 1 above, ``values`` at zero."""
+        """Return the Heaviside step function: 0 for negative elements, 1 for positive ones, and the element
+        of ``values`` for zeros. DTypeError for complex tensors and if the dtypes differ."""
         kinds = (self.raw.dtype, need_tensor("heaviside", "values", values).raw.dtype)
         if any(kind.kind == "c" for kind in kinds):
             raise DTypeError("heaviside is not yet implemented for complex tensors. Use its .real part.")
@@ -85,14 +89,17 @@ class Numeric(Family):
         return f.heaviside(self, values)
 
     def polygamma(self, n: int) -> Tensor:
-        """Derivative number ``n`` of ``digamma``."""
+        """Return the derivative of order ``n`` of ``digamma``; ArgumentError if ``n`` is negative."""
         if n < 0:
             raise ArgumentError(f"polygamma(n, x) does not support negative n. It was {n}.")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
 
     @as_function(memory="same")
     def mvlgamma(self, p: int) -> Tensor:
-        """Logarithm of the ``p``-dimensional gamma function."""
+        """Return the logarithm of the multivariate gamma function of dimension ``p``, elementwise.
+
+        ArgumentError if ``p`` is less than 1.
+        """
         if p < 1:
             raise ArgumentError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
         result = f.lgamma(self)
@@ -101,14 +108,19 @@ class Numeric(Family):
         return f.add(result, p * (p - 1) / 4 * math.log(math.pi))
 
     def i0(self) -> Tensor:
-        """Modified Bessel function of the first kind of order 0."""
+        """Return the modified Bessel function of the first kind of order 0; UnsupportedError for complex
+        tensors."""
         if self.raw.dtype.kind == "c":
             raise UnsupportedError(f"i0: complex numbers are not supported, got {self.dtype}")
         return f.i0(self)
 
     @as_function()
     def frexp(self) -> NamedResult:
-        """``mantissa`` in [0.5, 1) and ``exponent`` with ``self = mantissa * 2 ** exponent``."""
+        """Return ``(mantissa, exponent)`` with ``self = mantissa * 2 ** exponent``, elementwise.
+
+        Mantissas have a magnitude in [0.5, 1), exponents are int32. DTypeError unless the dtype is floating
+        point.
+        """
         if self.raw.dtype.kind not in "fV":
             raise DTypeError("torch.frexp() only supports floating-point dtypes")
         mantissa, exponent = f.frexp(self)
@@ -116,7 +128,11 @@ class Numeric(Family):
 
     @as_function()
     def hash_tensor(self, dim: int | Sequence[int] = (), *, keepdim: bool = False, mode: int = 0) -> Tensor:
-        """The exclusive or over ``dim`` of the elements' bits, as 64-bit numbers; uint64."""
+        """Return a uint64 hash of the elements along ``dim``, an axis or several; of all by default.
+
+        It is the exclusive or of the bits of the elements as 64-bit numbers. ArgumentError unless ``mode`` is
+        0, ShapeError if an axis is empty.
+        """
         if mode != 0:
             raise ArgumentError(f"hash_tensor: Unknown hash mode, got mode={mode}; 0 is the only one.")
         from tenon.tensors.creation.create import from_backend_array
@@ -132,54 +148,58 @@ class Numeric(Family):
 
     @as_function(memory="same")
     def positive(self) -> Tensor:
-        """The tensor itself; an error for booleans, as in PyTorch."""
+        """Return the tensor itself; DTypeError for bool tensors, as in PyTorch."""
         if self.raw.dtype.kind == "b":
             raise DTypeError("The `+` operator, on a bool tensor is not supported.")
         return self
 
     @as_function(memory="same")
     def ldexp(self, other: Tensor) -> Tensor:
-        """``self * 2 ** other``."""
+        """Return ``self * 2 ** other``, elementwise and broadcast."""
         if need_tensor("ldexp", "other", other).raw.dtype.kind in "iu" and self.raw.dtype.kind in "fcV":
             other = f.cast(other, dtype=self.raw.dtype)
         return f.mul(self, f.pow(2.0, other))
 
     @as_function(memory="same")
     def logaddexp2(self, other: Tensor) -> Tensor:
-        """``log2(2 ** self + 2 ** other)`` without overflow."""
+        """Return ``log2(2 ** self + 2 ** other)``, broadcast, computed so that it does not overflow."""
         scale = math.log(2)
         other = need_tensor("logaddexp2", "other", other)
         return f.div(f.logaddexp(f.mul(self, scale), f.mul(other, scale)), scale)
 
     @as_function(memory="same")
     def deg2rad(self) -> Tensor:
-        """Degrees as radians."""
+        """Return the elements, angles in degrees, converted to radians."""
         return f.mul(self, math.pi / 180)
 
     @as_function(memory="same")
     def rad2deg(self) -> Tensor:
-        """Radians as degrees."""
+        """Return the elements, angles in radians, converted to degrees."""
         return f.mul(self, 180 / math.pi)
 
     @as_function(memory="same")
     def logit(self, eps: float | None = None) -> Tensor:
-        """``log(x / (1 - x))``, with ``x`` limited to ``[eps, 1 - eps]`` if given."""
+        """Return ``log(x / (1 - x))``, the inverse of ``sigmoid``; ``eps`` limits ``x`` to the range from
+        ``eps`` to ``1 - eps`` first."""
         x = self if self.raw.dtype.kind in "fcV" else self.to(get_default_dtype())
         x = x if eps is None else f.clamp(x, eps, 1 - eps)
         return f.log(f.div(x, f.sub(1, x)))
 
     def conj(self) -> Tensor:
-        """Complex conjugate; a real tensor is returned unchanged."""
+        """Return the complex conjugates; a real tensor is returned itself."""
         return f.conj(self) if self.raw.dtype.kind == "c" else self
 
     @as_function(out="kept", memory="same")
     def conj_physical(self) -> Tensor:
-        """Complex conjugate, always a copy; a real tensor is returned unchanged."""
+        """Return the complex conjugates in new memory, as ``conj`` does here; a real tensor itself."""
         return self.conj()
 
     @as_function(memory="same")
     def angle(self) -> Tensor:
-        """Argument of complex numbers; 0 or pi of real ones."""
+        """Return the angles of complex numbers in radians; of real numbers, pi if negative, else 0.
+
+        NaN stays NaN.
+        """
         if self.raw.dtype.kind == "c":
             return f.atan2(f.imag(self), f.real(self))
         x = self if self.raw.dtype.kind in "fV" else self.to(get_default_dtype())
@@ -187,17 +207,17 @@ class Numeric(Family):
 
     @as_function(out="boolean", memory="same")
     def isposinf(self) -> Tensor:
-        """True where an element is positive infinity."""
+        """Return a bool tensor that is true where an element is positive infinity."""
         return f.eq(self, float("inf"))
 
     @as_function(out="boolean", memory="same")
     def isneginf(self) -> Tensor:
-        """True where an element is negative infinity."""
+        """Return a bool tensor that is true where an element is negative infinity."""
         return f.eq(self, float("-inf"))
 
     @as_function(memory="same")
     def isreal(self) -> Tensor:
-        """True where an element has no imaginary part."""
+        """Return a bool tensor that is true where an element is real or its imaginary part is 0."""
         if self.raw.dtype.kind == "c":
             return f.eq(f.imag(self), 0)
         return f.new_full(self.detach(), shape=tuple(self.raw.shape), value=True, dtype=np.dtype(np.bool_))

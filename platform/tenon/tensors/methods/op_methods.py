@@ -32,7 +32,7 @@ _NO_OUT = FunctionForm(out="none")
 
 
 def attach(families: tuple[type, ...], op: Op) -> None:
-    """Give Tensor those methods of ``op`` that no class of ``families`` defines, and list its functions in
+    """Add to Tensor those methods of ``op`` that no class of ``families`` defines, and its functions to
     ``FUNCTION_FORMS``."""
     if not op.public:
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.shapes import normalize_axis
-from tenon.tensors.alerts import may_differ
+from tenon.tensors.alerts import alert_not_deterministic
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
@@ -122,7 +122,7 @@ class Placement(Family):
         """Return a copy with ``source`` written at the positions ``index`` of the flattened tensor, or added
         with ``accumulate``."""
         if not accumulate:
-            may_differ("put_")
+            alert_not_deterministic("put_")
         flat = self.reshape(-1)
         return flat.index_put((index.reshape(-1),), source.reshape(-1), accumulate).reshape(self.raw.shape)
 

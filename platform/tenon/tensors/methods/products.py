@@ -55,7 +55,7 @@ def _check_vectors(x: Tensor, y: Tensor) -> None:
 
 
 def _plus(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """Compute ``beta * input + alpha * product``; with ``beta == 0`` the input (and its NaN) is not read."""
+    """Return ``beta * input + alpha * product``; with ``beta == 0`` the input (and its NaN) is not read."""
     kind = product.raw.dtype.kind
     if kind == "b" and input.raw.dtype.kind == "b":
         return f.logical_or(f.logical_and(input, bool(beta)), f.logical_and(product, bool(alpha)))
@@ -81,13 +81,13 @@ class Products(Family):
 
     @as_function()
     def mm(self, mat2: Tensor) -> Tensor:
-        """Return the matrix product of two matrices: ``[n, m]`` and ``[m, p]`` give ``[n, p]``."""
+        """Return the matrix product ``[n, p]`` of two matrices, ``[n, m]`` and ``[m, p]``."""
         _check_ranks("mm", ("self", self, 2), ("mat2", mat2, 2))
         return f.matmul(self, mat2)
 
     @as_function()
     def bmm(self, mat2: Tensor) -> Tensor:
-        """Return the matrix products of two batches: ``[b, n, m]`` and ``[b, m, p]`` give ``[b, n, p]``."""
+        """Return the matrix products ``[b, n, p]`` of two batches, ``[b, n, m]`` and ``[b, m, p]``."""
         _check_ranks("bmm", ("batch1", self, 3), ("batch2", mat2, 3))
         if self.raw.shape[0] != mat2.raw.shape[0]:
             raise ShapeError(
@@ -120,8 +120,8 @@ class Products(Family):
 
     @as_function()
     def inner(self, other: Tensor) -> Tensor:
-        """Return the dot products of all vectors along the last axis of both: ``[*a, n]`` and ``[*b, n]``
-        give ``[*a, *b]``. A 0-d tensor is multiplied."""
+        """Return the dot products of all vectors along the last axes: ``[*a, *b]`` for operands of shapes
+        ``[*a, n]`` and ``[*b, n]``. With a 0-d operand, the elementwise product."""
         if not self.raw.ndim or not other.raw.ndim:
             return f.mul(self, other)
         own, theirs = tuple(self.raw.shape), tuple(other.raw.shape)
@@ -153,26 +153,26 @@ class Products(Family):
     @as_function()
     @runs_in("given", cuda="lower")
     def addmv(self, mat: Tensor, vec: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-        """``beta * self + alpha * (mat @ vec)``."""
+        """Return ``beta * self + alpha * (mat @ vec)``, of a matrix and a vector; see ``addmm``."""
         _check_ranks("addmv", ("mat", mat, 2), ("vec", vec, 1))
         return _plus(self, f.matmul(mat, vec), beta, alpha)
 
     @as_function()
     @runs_in("usual", cuda="lower")
     def addr(self, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-        """``beta * self + alpha * outer(vec1, vec2)``."""
+        """Return ``beta * self + alpha * outer(vec1, vec2)``; see ``addmm``."""
         return _plus(self, vec1.outer(vec2), beta, alpha)
 
     @as_function()
     @runs_in("lower")
     def baddbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-        """``beta * self + alpha * bmm(batch1, batch2)``."""
+        """Return ``beta * self + alpha * bmm(batch1, batch2)``; see ``addmm``."""
         return _plus(self, batch1.bmm(batch2), beta, alpha)
 
     @as_function()
     @runs_in("lower")
     def addbmm(self, batch1: Tensor, batch2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
-        """``beta * self + alpha * bmm(batch1, batch2).sum(0)``."""
+        """Return ``beta * self + alpha * bmm(batch1, batch2).sum(0)``; see ``addmm``."""
         product = batch1.bmm(batch2)
         return _plus(self, product.sum(0, dtype=product.dtype), beta, alpha)
 

@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 
 class Properties(Family):
-    """Questions about dtype, device and memory."""
+    """Methods and properties that describe a tensor's dtype, device and memory."""
 
     __slots__ = ()
 
     def sparse_dim(self) -> int:
-        """Number of sparse axes: 0."""
+        """Return the number of sparse axes, which is always 0: tenon's tensors are dense."""
         return 0
 
     def dense_dim(self) -> int:
-        """Number of dense axes: all."""
+        """Return the number of dense axes, which is always the number of all axes."""
         return int(self.raw.ndim)
 
     @as_function(out="none")
     def is_nonzero(self) -> bool:
-        """Whether the only element is not zero."""
+        """Return whether the only element is not zero; ArgumentError unless there is exactly one."""
         if self.raw.size != 1:
             count = "no values" if self.raw.size == 0 else "more than one value"
             raise ArgumentError(
@@ -41,53 +41,53 @@ class Properties(Family):
 
     @as_function(out="none")
     def is_floating_point(self) -> bool:
-        """Whether the dtype is floating point."""
+        """Return whether the dtype is a floating-point one."""
         return dtypes.FROM_NUMPY[self.raw.dtype].is_floating_point
 
     @as_function(out="none")
     def is_complex(self) -> bool:
-        """Whether the dtype is complex."""
+        """Return whether the dtype is a complex one."""
         return bool(self.raw.dtype.kind == "c")
 
     @as_function("is_neg", out="none")
     def is_conj(self) -> bool:
-        """Always False: ``conj()`` computes the values instead of setting a flag."""
+        """Return False: ``conj()`` and ``neg()`` compute their values instead of setting a flag."""
         return False
 
     is_neg = is_conj
 
     @as_function(out="none")
     def is_signed(self) -> bool:
-        """Whether the dtype has negative values."""
+        """Return whether the dtype has negative values."""
         return bool(dtypes.FROM_NUMPY[self.raw.dtype].is_signed)
 
     def element_size(self) -> int:
-        """Bytes of one element."""
+        """Return the number of bytes of one element."""
         return int(self.raw.dtype.itemsize)
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """The number of bytes of one element."""
         return int(self.raw.dtype.itemsize)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements."""
+        """The number of bytes of all elements; the storage may be larger."""
         return int(self.raw.size * self.raw.dtype.itemsize)
 
     @property
     def is_cuda(self) -> bool:
-        """Whether it lives on a CUDA device."""
+        """Whether the tensor is on a CUDA device."""
         return bool(self.device.type == "cuda")
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it lives on the CPU."""
+        """Whether the tensor is on the CPU."""
         return bool(self.device.type == "cpu")
 
     @property
     def is_meta(self) -> bool:
-        """Whether it has no data."""
+        """Whether the tensor is on the device "meta", and so has a shape and dtype but no data."""
         return bool(self.device.type == "meta")
 
     @property
@@ -97,31 +97,32 @@ class Properties(Family):
 
     @property
     def is_quantized(self) -> bool:
-        """Always False: quantized weights are stages of a module, not a tensor type."""
+        """Always False: tenon has no quantized dtypes; quantized modules store integers and scales."""
         return False
 
     @property
     def layout(self) -> layout:
-        """Always ``strided``."""
+        """The memory layout, as PyTorch calls it: always ``tenon.strided``."""
         return strided
 
     @property
     def names(self) -> tuple[None, ...]:
-        """A None for every axis: axes have no names here."""
+        """PyTorch's names of the axes: always None for each, since tenon does not name axes."""
         return (None,) * int(self.raw.ndim)
 
     def get_device(self) -> int:
-        """Index of the CUDA device, -1 on the CPU."""
+        """Return the index of the tensor's device, such as 1 for "cuda:1"; -1 on the CPU."""
         index = self.device.index
         return -1 if index is None else int(index)
 
     @as_function(out="none")
     def is_same_size(self, other: Tensor) -> bool:
-        """Whether both shapes are equal."""
+        """Return whether this tensor and ``other`` have the same shape."""
         return tuple(self.raw.shape) == tuple(other.raw.shape)
 
     def is_set_to(self, other: Tensor) -> bool:
-        """Whether both have the same memory, shape and strides."""
+        """Return whether this tensor and ``other`` start at the same address, with equal shapes and
+        strides."""
         own, theirs = self.raw, other.raw
         return bool(
             address(own) == address(theirs) and own.shape == theirs.shape and own.strides == theirs.strides

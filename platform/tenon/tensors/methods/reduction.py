@@ -101,7 +101,7 @@ def moments(
 class Reduction(Family):
     """Methods that reduce over axes, or divide by what they reduce to.
 
-    ``dim`` is an axis, or several where the annotation says so; without it they reduce over all. The reduced
+    ``dim`` is an axis, or several where it is annotated so; without it they reduce over all. The reduced
     axes are removed, or with ``keepdim`` have size 1. A negative ``dim`` counts from the last axis; one that
     does not exist raises AxisError.
     """

@@ -102,11 +102,12 @@ class Splitting(Family):
     def tensor_split(
         self, indices_or_sections: Tensor | int | Sequence[int], dim: int = 0
     ) -> tuple[Tensor, ...]:
-        """Return views of parts along ``dim``: as many as an integer says, or split at the given indices.
+        """Return views of parts along ``dim``: an integer is their number, indices are where each but the
+        first begins.
 
-        The sizes of the parts differ by one at most, the larger first; those between indices are as the
-        indices say. Indices and integer may be int64 tensors of at most one axis (other tensors raise
-        DTypeError or ShapeError). Raises ShapeError if the integer is not positive.
+        The sizes of a given number of parts differ by one at most, the larger first. Integer and indices may
+        be int64 tensors of at most one axis (other tensors raise DTypeError or ShapeError). Raises ShapeError
+        if the integer is not positive.
 
         >>> import tenon
         >>> [len(part) for part in tenon.arange(5).tensor_split([1, 3])]

@@ -46,18 +46,18 @@ class Moves:
         return filename_of(self._bytes)
 
     def get_device(self) -> int | None:
-        """Index of the CUDA device; None on the CPU."""
+        """Return the index of the CUDA device; None on the CPU."""
         return self.device.index
 
     def resizable(self) -> bool:
-        """Always False: the memory of a storage has a fixed size."""
+        """Return False: the memory of a storage has a fixed size."""
         return False
 
     def is_pinned(self, device: DeviceLike = None) -> bool:
-        """Always False: pinned memory belongs to the CUDA backend's own staging buffers."""
+        """Return False: only the CUDA backend's own transfer buffers are in pinned memory."""
         return False
 
-    def _moved(self, device: Device | str | int) -> Array:
+    def _bytes_on(self, device: Device | str | int) -> Array:
         """Copy the bytes to ``device``; the same array if they are there."""
         target = device if isinstance(device, Device) else Device(device)
         if target.type == self.device.type and target.index in (None, self.device.index):
@@ -68,11 +68,11 @@ class Moves:
         """Copy the numbers to a new typed storage of another dtype."""
         if not isinstance(dtype, dtypes.dtype):
             raise TypeError(f"Argument 'dtype' must be torch.dtype, not {type(dtype)}")
-        shown: Tensor = Value.make(self._shown(), _backend_of(self._bytes))
-        return shown.to(dtype, copy=True).storage()
+        numbers: Tensor = Value.make(self._as_values(), _backend_of(self._bytes))
+        return numbers.to(dtype, copy=True).storage()
 
-    def _shown(self) -> Array:
-        raise NotImplementedError(f"{type(self).__name__} defines no _shown(): its numbers as an array.")
+    def _as_values(self) -> Array:
+        raise NotImplementedError(f"{type(self).__name__} defines no _as_values(): its numbers as an array.")
 
     def _with_data(self) -> Array:
         """Return the bytes; NoDataError on the meta device."""
@@ -112,7 +112,7 @@ def _cast(name: str, target: dtypes.dtype) -> Callable[[Moves], TypedStorage]:
     def method(self: Moves) -> TypedStorage:
         return self._to(target)
 
-    method.__name__, method.__doc__ = name, f"A new storage with the numbers as ``{target}``."
+    method.__name__, method.__doc__ = name, f"Return a new storage with the numbers as ``{target}``."
     return method
 
 

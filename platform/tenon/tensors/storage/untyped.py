@@ -84,7 +84,10 @@ def is_shared(raw: Array) -> bool:
 
 
 class UntypedStorage(Moves):
-    """The bytes that tensors share; ``UntypedStorage(n)`` allocates ``n``. Equal if of the same memory."""
+    """The bytes that tensors share; ``UntypedStorage(n)`` allocates ``n`` of them.
+
+    Two storages are equal if they are the same memory.
+    """
 
     def __init__(self, size: int | Sequence[int] = 0, *, device: DeviceLike = "cpu") -> None:
         device = "cpu" if device is None else device
@@ -96,7 +99,7 @@ class UntypedStorage(Moves):
         if isinstance(self._bytes, np.ndarray):
             self._bytes[...] = numbers
         elif not isinstance(self._bytes, Aval):
-            self._bytes = UntypedStorage.over(numbers)._moved(device)
+            self._bytes = UntypedStorage.over(numbers)._bytes_on(device)
 
     @classmethod
     def of(cls, raw: Array) -> UntypedStorage:
@@ -143,11 +146,11 @@ class UntypedStorage(Moves):
         return cls.over(shared_bytes(size)) if str(device) == "cpu" else cls(size, device=device)
 
     def data_ptr(self) -> int:
-        """Address of the first byte."""
+        """Return the memory address of the first byte."""
         return address(self._bytes)
 
     def nbytes(self) -> int:
-        """Number of bytes."""
+        """Return the number of bytes."""
         return int(self._bytes.nbytes)
 
     size = __len__ = nbytes
@@ -184,8 +187,8 @@ class UntypedStorage(Moves):
             raise DeviceError("_share_fd_: only available on CPU")
         if not self.is_shared():
             raise UnsupportedError(
-                "a storage cannot move to shared memory, since tensors over it would keep the old one. Call"
-                " tensor.share_memory_(), or make the storage by UntypedStorage._new_shared(nbytes)."
+                "a storage cannot move to shared memory, since its tensors would still use the old memory."
+                " Call tensor.share_memory_(), or create the storage by UntypedStorage._new_shared(nbytes)."
             )
         return self
 
@@ -195,7 +198,7 @@ class UntypedStorage(Moves):
 
     def to(self, *, device: Device | str | int, non_blocking: bool = False) -> UntypedStorage:
         """Copy to a device; the storage itself if it is there."""
-        moved = self._moved(device)
+        moved = self._bytes_on(device)
         return self if moved is self._bytes else UntypedStorage.over(moved)
 
     def cpu(self) -> UntypedStorage:
@@ -207,7 +210,7 @@ class UntypedStorage(Moves):
         return self.to(device="cuda" if device is None else device)
 
     def element_size(self) -> int:
-        """Bytes of one element: 1."""
+        """Return 1, the number of bytes of an element."""
         return 1
 
     def byteswap(self, dtype: dtype) -> None:
@@ -215,7 +218,7 @@ class UntypedStorage(Moves):
         swap_bytes(self._with_data(), dtype)
 
     def tolist(self) -> list[int]:
-        """The bytes as numbers."""
+        """Return the bytes as a list of integers."""
         return [int(b) for b in self._with_data()]
 
     def __iter__(self) -> Iterator[int]:
@@ -266,7 +269,7 @@ class UntypedStorage(Moves):
         return self
 
     def clone(self) -> UntypedStorage:
-        """A copy."""
+        """Return a copy of the storage in new memory."""
         return UntypedStorage.over(self._bytes.copy())
 
     __copy__ = clone
@@ -285,13 +288,13 @@ class UntypedStorage(Moves):
         return result
 
     def resize_(self, size: int) -> None:
-        """Raise unless ``size`` is the present size: tensors that share the memory could not follow."""
+        """Raise unless ``size`` is the present size: tensors that share the memory would not be resized."""
         if isinstance(self._bytes, Aval):
             self._bytes = Aval((size,), self._bytes.dtype)
         elif size != len(self):
             raise UnsupportedError(
-                f"a storage of {len(self)} bytes cannot become one of {size}: tensors that share it would not"
-                " follow. Use tensor.resize_, which takes new memory, or make a new tensor."
+                f"a storage of {len(self)} bytes cannot be resized to {size}: tensors that share it would"
+                " still use the old memory. Use tensor.resize_, which allocates new memory."
             )
 
     def array(self, kind: dtype) -> Array:
@@ -301,7 +304,7 @@ class UntypedStorage(Moves):
             return Aval((count,), kind.numpy)
         return self._bytes[: count * kind.numpy.itemsize].view(kind.numpy)
 
-    def _shown(self) -> Array:
+    def _as_values(self) -> Array:
         return self._bytes
 
     def __repr__(self) -> str:
