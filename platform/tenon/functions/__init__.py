@@ -82,7 +82,7 @@ rerouting.register(
 
 def __getattr__(name: str) -> Callable[..., object]:
     if name not in _FUNCTIONS:
-        if name not in FUNCTION_FORMS:  # where an op that registered since has noted its functions
+        if name not in FUNCTION_FORMS:  # which has the functions of ops that registered since, too
             raise AttributeError(f"module 'tenon.functions' has no attribute {name!r}")
         _FUNCTIONS[name] = derive(name)
         rerouting.register("torch", {name: _FUNCTIONS[name]})

@@ -60,7 +60,7 @@ def _check_with(error_type: type[Exception], cond: bool, message: Message) -> No
     if cond:
         return
     if message is None:
-        raise error_type("Expected cond to be True, but got False. Say why in the argument message.")
+        raise error_type("Expected cond to be True, but got False. Pass message= to state the reason.")
     if not callable(message):
         raise TypeError("message must be a callable")
     raise error_type(str(message()))
@@ -112,45 +112,45 @@ def _check_tensor_all(cond: Tensor, message: Message = None) -> None:
 
 
 def _shape_as_tensor(input: Tensor) -> Tensor:
-    """The sizes of ``input`` as a tensor of int64."""
+    """Return the sizes of ``input`` as a vector of int64."""
     return tensor(list(input.shape))
 
 
 def sym_int(a: SupportsInt) -> int:
-    """``int(a)``."""
+    """Return ``int(a)`` (torch.sym_int)."""
     return int(a)
 
 
 def sym_float(a: SupportsFloat) -> float:
-    """``float(a)``."""
+    """Return ``float(a)`` (torch.sym_float)."""
     return float(a)
 
 
 def sym_not(a: object) -> bool:
-    """``not a``."""
+    """Return ``not a`` (torch.sym_not)."""
     return not a
 
 
 def sym_max(a: float, b: float) -> float:
-    """The larger number, as a float if one of both is a float."""
+    """Return the larger number, as a float if one of both is a float (torch.sym_max)."""
     return builtins.float(max(a, b)) if isinstance(a, float) or isinstance(b, float) else max(a, b)
 
 
 def sym_min(a: float, b: float) -> float:
-    """The smaller number, as a float if one of both is a float."""
+    """Return the smaller number, as a float if one of both is a float (torch.sym_min)."""
     return builtins.float(min(a, b)) if isinstance(a, float) or isinstance(b, float) else min(a, b)
 
 
 def sym_ite(b: bool, t: T, f: T) -> T:
-    """``t`` if ``b`` else ``f``."""
+    """Return ``t`` if ``b`` is true, else ``f`` (torch.sym_ite)."""
     return t if b else f
 
 
 def sym_sqrt(a: float) -> float:
-    """The square root."""
+    """Return the square root of a number (torch.sym_sqrt)."""
     return math.sqrt(a)
 
 
 def sym_sum(args: Iterable[float]) -> float:
-    """The sum."""
+    """Return the sum of the numbers (torch.sym_sum)."""
     return sum(args)

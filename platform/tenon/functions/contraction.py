@@ -39,7 +39,11 @@ __all__ = [
 def tensordot(
     a: Tensor, b: Tensor, dims: int | Sequence[int | Sequence[int]] = 2, out: Tensor | None = None
 ) -> Tensor:
-    """Sum of products over ``dims``: the last axes of ``a`` with the first of ``b``, or two lists of axes."""
+    """Return the sums of products over pairs of axes of ``a`` and ``b`` (torch.tensordot).
+
+    ``dims`` is a number, of the last axes of ``a`` and the first of ``b``, or two lists of axes. The result
+    has the other axes of ``a``, then those of ``b``. ShapeError if sizes differ.
+    """
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.raw.ndim, b.raw.ndim):
             raise ShapeError(
@@ -72,7 +76,7 @@ def tensordot(
 
 @titled("View0")
 def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
-    """The product of all matrices, in the cheapest order."""
+    """Return the product of all matrices, multiplied in the order that needs the fewest operations."""
     for t in matrices:
         if t.raw.ndim != 2:
             raise ShapeError(
@@ -83,7 +87,7 @@ def chain_matmul(*matrices: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def chained(tensors: Sequence[Tensor]) -> Tensor:
-    """Multiply matrices in the cheapest order; the first and the last may be vectors."""
+    """Multiply matrices in the order with the fewest multiplications; the first and last may be vectors."""
     sizes = [
         t.raw.shape[0] if t.raw.ndim == 2 else (1, t.raw.shape[0])[index > 0]
         for index, t in enumerate(tensors)
@@ -115,13 +119,16 @@ def chained(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def polygamma(n: int, input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Derivative number ``n`` of ``digamma``."""
+    """Return the derivative of order ``n`` of ``digamma``; see ``Tensor.polygamma``."""
     result = input.polygamma(n)
     return write_into(out, result)
 
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
-    """Running integral of ``y`` along ``dim`` by the trapezoidal rule."""
+    """Return the cumulative integral of ``y`` along ``dim`` by the trapezoidal rule, one element shorter.
+
+    ``x`` are the coordinates of the samples, ``dx`` their distance if there are none.
+    """
     return _trapezoids(y, x, dx, dim).cumsum(dim) / 2.0
 
 
@@ -141,10 +148,10 @@ def _title_of_cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = 
 @titled(_title_of_cdist)
 @runs_in("float32")
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0]) -> Tensor:
-    """``p``-norm distances between all rows of ``x1`` and all rows of ``x2``.
+    """Return the ``p``-norm distances ``[*, n, m]`` of the rows of ``x1`` ``[*, n, k]`` to those of ``x2``.
 
     ``compute_mode`` is as in PyTorch: by default a matrix product replaces the differences for more than 25
-    rows.
+    rows. ArgumentError for a negative ``p``, ShapeError if the row lengths differ.
     """
     if compute_mode not in _MODES:
         raise ArgumentError(
@@ -173,7 +180,7 @@ def var_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """``(var, mean)`` over ``dim``."""
+    """Return ``(var, mean)`` over ``dim``, with the parameters of ``Tensor.var``."""
     return ops.var_mean(input, **moments("var_mean", input, dim, unbiased, keepdim, correction))
 
 
@@ -185,13 +192,13 @@ def std_mean(
     *,
     correction: float | None = None,
 ) -> tuple[Tensor, ...]:
-    """``(std, mean)`` over ``dim``."""
+    """Return ``(std, mean)`` over ``dim``, with the parameters of ``Tensor.std``."""
     return ops.std_mean(input, **moments("std_mean", input, dim, unbiased, keepdim, correction))
 
 
 @titled(lambda input, other, **k: f"Rsub{int(not isinstance(other, Value))}")
 def rsub(input: Tensor, other: Tensor | complex, *, alpha: complex = 1) -> Tensor:
-    """``other - alpha * input``."""
+    """Return ``other - alpha * input``, elementwise and broadcast."""
     if not isinstance(input, Value):
         raise refuse("rsub", input)
     return other - (input if alpha == 1 else scaled(input, alpha))
@@ -199,7 +206,10 @@ def rsub(input: Tensor, other: Tensor | complex, *, alpha: complex = 1) -> Tenso
 
 @titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")
 def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float = 1, dim: int = -1) -> Tensor:
-    """Integral of ``y`` along ``dim`` by the trapezoidal rule."""
+    """Return the integral of ``y`` along ``dim`` by the trapezoidal rule (torch.trapezoid).
+
+    ``x`` are the coordinates of the samples, ``dx`` their distance if there are none.
+    """
     if x is None:  # ``dx`` multiplies the sum, as in PyTorch
         return _trapezoids(y, x, 1, dim).sum(dim) * dx / 2.0
     return _trapezoids(y, x, dx, dim).sum(dim) / 2.0
@@ -224,7 +234,11 @@ trapz = trapezoid
 
 @titled(lambda x, N=None, increasing=False: "" if increasing else "Flip0")
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:
-    """Matrix of the powers of ``x``, one column each."""
+    """Return the Vandermonde matrix of the vector ``x``: its powers ``N - 1`` to 0, one column each.
+
+    ``N`` is by default the length of ``x``; with ``increasing``, the powers ascend. ShapeError unless ``x``
+    is a vector.
+    """
     if x.raw.ndim != 1:
         raise ShapeError(f"x must be a one-dimensional tensor, got {x.raw.ndim} axes.")
     count = x.raw.shape[-1] if N is None else N

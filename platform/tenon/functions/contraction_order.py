@@ -30,12 +30,12 @@ _LEFT_TO_RIGHT = "einsum contracts from left to right. Install it (`pip install 
 
 @functools.cache
 def is_available() -> bool:
-    """Whether the package ``opt_einsum`` is installed."""
+    """Return whether the package ``opt_einsum`` is installed."""
     return importlib.util.find_spec("opt_einsum") is not None
 
 
 def get_opt_einsum() -> ModuleType | None:
-    """The package, or None if it is not installed."""
+    """Return the package ``opt_einsum``, or None if it is not installed."""
     return importlib.import_module("opt_einsum") if is_available() else None
 
 
@@ -56,7 +56,7 @@ def set_flags(_enabled: bool | None = None, _strategy: str | None = None) -> tup
 
 @contextlib.contextmanager
 def flags(enabled: bool | None = None, strategy: str | None = None) -> Iterator[None]:
-    """Set the settings inside of the ``with`` block."""
+    """Set the settings that are not None inside the ``with`` block; restore the previous ones after it."""
     before = set_flags(enabled, strategy)
     try:
         yield

@@ -37,7 +37,7 @@ __all__ = [
 
 
 def complex(real: Tensor, imag: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``real + 1j * imag`` of two float tensors of one dtype."""
+    """Return ``real + 1j * imag`` of two float32 or two float64 tensors; DTypeError for others."""
     _check_parts(real, imag, out)
     result = ops.rectangular(real, imag)
     return write_into(out, result)
@@ -71,7 +71,7 @@ def fill(input: Tensor, value: Tensor | Number) -> Tensor:
 
 @titled("Polar0")
 def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The complex numbers of magnitude ``abs`` and argument ``angle``."""
+    """Return complex numbers of magnitude ``abs`` and angle ``angle`` in radians; see ``complex``."""
     if not isinstance(abs, Value):
         raise refuse("polar", abs)
     need_tensor("polar", "angle", angle)
@@ -80,24 +80,24 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def real(input: Tensor) -> Tensor:
-    """The real part; a real tensor is returned unchanged."""
+    """Return the real part of a complex tensor, as a view; a real tensor itself."""
     return input.real
 
 
 def imag(input: Tensor) -> Tensor:
-    """The imaginary part of a complex tensor."""
+    """Return the imaginary part of a complex tensor, as a view; ArgumentError for a real one."""
     return input.imag
 
 
 def view_as_real(input: Tensor) -> Tensor:
-    """Complex numbers as pairs of reals along a new last axis."""
+    """Return a view ``[*, 2]`` of a complex tensor ``[*]``: its real and imaginary parts."""
     if input.raw.dtype.kind != "c":
         raise DTypeError(f"view_as_real is only supported for complex tensors, got {input.dtype}")
     return ops.view_as_real(input)
 
 
 def view_as_complex(input: Tensor) -> Tensor:
-    """Pairs of reals along the last axis as complex numbers."""
+    """Return a complex view ``[*]`` of a tensor ``[*, 2]`` of real and imaginary parts."""
     if input.raw.dtype not in (np.float32, np.float64):
         raise DTypeError(
             "view_as_complex is only supported for floating point tensors, but got a tensor of scalar type: "
@@ -168,7 +168,7 @@ def hann_window(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The Hann window: one period of a raised cosine."""
+    """Return the Hann window of ``window_length`` points: one period of a raised cosine."""
     return _window(window_length, periodic, (0.5, -0.5), dtype, device, requires_grad)
 
 
@@ -183,7 +183,7 @@ def hamming_window(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The Hamming window: ``alpha - beta * cos``."""
+    """Return the Hamming window ``alpha - beta * cos`` of ``window_length`` points."""
     return _window(window_length, periodic, (alpha, -beta), dtype, device, requires_grad)
 
 
@@ -196,7 +196,7 @@ def blackman_window(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The Blackman window."""
+    """Return the Blackman window of ``window_length`` points; symmetric unless ``periodic``."""
     return _window(window_length, periodic, (0.42, -0.5, 0.08), dtype, device, requires_grad)
 
 
@@ -209,7 +209,7 @@ def bartlett_window(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The Bartlett window, a triangle."""
+    """Return the Bartlett window of ``window_length`` points, a triangle; symmetric unless ``periodic``."""
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     span = window_length if periodic else window_length - 1
     _check_window("bartlett", window_length, kind)
@@ -227,7 +227,7 @@ def kaiser_window(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """The Kaiser window: an older name of ``signal.windows.kaiser``."""
+    """Return the Kaiser window of ``window_length`` points: an older name of ``signal.windows.kaiser``."""
     kind = dtypes.get_default_dtype() if dtype is None else dtypes.as_dtype(dtype)
     _check_window("kaiser", window_length, kind)
     return kaiser(
@@ -243,15 +243,15 @@ def asarray(
     copy: bool | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """``obj`` as a tensor: shared where possible (``copy=None``), never (True), or else an error (False).
+    """Return ``obj`` as a tensor (torch.asarray) that shares its memory if possible.
 
-    Tensors, arrays, DLPack capsules and buffers share their memory; a buffer is read as ``dtype`` if that is
-    given.
+    With ``copy=True`` it never does; with ``copy=False`` ArgumentError is raised if it cannot. Tensors,
+    arrays, DLPack capsules and buffers have memory to share; a buffer is read as ``dtype``.
     """
     source = _over_memory(obj, dtype, copy)
     if source is None:
         if copy is False:
-            raise ArgumentError("can't alias arbitrary sequence into a tensor. Leave copy=False out.")
+            raise ArgumentError("can't alias arbitrary sequence into a tensor. Omit copy=False.")
         result = as_tensor(obj, dtype, device)
     else:
         target_device = source.device if device is None and source is obj else as_device(device)
@@ -261,13 +261,12 @@ def asarray(
         target_dtype = source.dtype if dtype is None else dtypes.as_dtype(dtype)
         if copy is False and device_differs:
             raise ArgumentError(
-                f"can't alias tensor from device '{source.device}' to '{target_device}'. Leave copy=False"
-                " away."
+                f"can't alias tensor from device '{source.device}' to '{target_device}'. Omit copy=False."
             )
         if copy is False and source.dtype is not target_dtype:
             first, second = scalar_name(source.dtype), scalar_name(target_dtype)
             raise ArgumentError(
-                f"can't alias tensor with dtype '{first}' into dtype '{second}'. Leave copy=False away."
+                f"can't alias tensor with dtype '{first}' into dtype '{second}'. Omit copy=False."
             )
         result = source.to(device=target_device, dtype=dtype, copy=bool(copy))
     if requires_grad is False:
@@ -275,9 +274,9 @@ def asarray(
     return result.requires_grad_() if requires_grad else result
 
 
-# ``obj`` is whatever ``asarray`` takes; that it is a buffer, only ``memoryview`` tells.
+# ``obj`` is of any type that ``asarray`` takes; only ``memoryview`` can tell whether it is a buffer.
 def _over_memory(obj: Any, dtype: DTypeLike | None, copy: bool | None) -> Tensor | None:
-    """A tensor over the memory of ``obj``, of any type; None if that has none, or read-only memory."""
+    """Return a tensor over the memory of ``obj``; None if it has none, or read-only memory."""
     if isinstance(obj, Tensor):
         return obj
     if type(obj).__name__ == "PyCapsule":
@@ -296,20 +295,24 @@ def _over_memory(obj: Any, dtype: DTypeLike | None, copy: bool | None) -> Tensor
 def frombuffer(
     buffer: Buffer, *, dtype: DTypeLike, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    """A vector over the memory of ``buffer`` (a copy of it if it is read-only)."""
+    """Return a vector over the memory of ``buffer``, or of a copy if it is read-only (torch.frombuffer).
+
+    ``count`` is the number of elements (-1: all), ``offset`` the number of bytes before them. ArgumentError
+    if the buffer is too short or its length no multiple of the element size.
+    """
     kind = dtypes.as_dtype(dtype)
     try:
         room = memoryview(buffer).nbytes
     except TypeError as error:
         raise ArgumentError(
-            f"object does not implement Python buffer protocol. A {type(buffer).__name__} has no memory to "
-            "show."
+            f"object does not implement Python buffer protocol: a {type(buffer).__name__} exports no memory."
         ) from error
     _check_part(room, kind.itemsize, count, offset)
     array = np.frombuffer(memoryview(buffer), np.uint8)[offset:]
     if not array.flags.writeable:
         warnings.warn(
-            "The given buffer is not writable. The tensor has a copy of it; give a bytearray to share.",
+            "The given buffer is not writable. The tensor has a copy of it; pass a bytearray to share its"
+            " memory.",
             TenonWarning,
             stacklevel=2,
         )
@@ -341,12 +344,15 @@ def _check_part(room: int, size: int, count: int, offset: int) -> None:
 
 
 def to_dlpack(tensor: Tensor) -> object:
-    """The DLPack capsule of a tensor, which one consumer may take."""
+    """Return the DLPack capsule of a tensor, which can be consumed once (torch.utils.dlpack.to_dlpack)."""
     return tensor.__dlpack__()
 
 
 def from_dlpack(ext_tensor: Any) -> Tensor:  # of any library
-    """A tensor over the memory of an object with ``__dlpack__``, or of a DLPack capsule."""
+    """Return a tensor over the memory of an object with ``__dlpack__``, or of a DLPack capsule.
+
+    TypeError for any other object.
+    """
     if isinstance(ext_tensor, Tensor):
         if ext_tensor.requires_grad:
             raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
@@ -360,7 +366,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:  # of any library
         )
     try:
         return from_numpy(np.from_dlpack(ext_tensor))
-    except (BufferError, RuntimeError):  # NumPy knows no bfloat16
+    except (BufferError, RuntimeError):  # NumPy does not have bfloat16
         if ext_tensor.__dlpack_device__()[0] != 1:
             raise
         return from_numpy(dlpack.array_of(ext_tensor.__dlpack__()))

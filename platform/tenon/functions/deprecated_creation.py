@@ -27,7 +27,8 @@ def range(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Deprecated, use ``arange``: numbers from ``start`` to ``end`` inclusive, of the default dtype."""
+    """Deprecated, use ``arange``. Return the numbers from ``start`` to ``end`` inclusive, in the default
+    dtype."""
     warnings.warn(
         "torch.range is deprecated and will be removed in a future release, as it includes the end, unlike"
         " Python's range. Use arange instead.",

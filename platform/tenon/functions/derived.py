@@ -104,7 +104,7 @@ def derive(name: str) -> Function:
             raise DTypeError(f"{name} does not support non-boolean outputs.")
         if form.out == "kept" and args[0].raw.dtype == result.raw.dtype != out.raw.dtype:
             own, result_name = scalar_name(out.dtype), scalar_name(result.dtype)
-            raise DTypeError(f"Found dtype {own} but expected {result_name}: {name} keeps it, in out= too.")
+            raise DTypeError(f"Found dtype {own} but expected {result_name}: out= must have it.")
         return written(out, result) if form.resizes else write_into(out, result)
 
     function.__name__ = function.__qualname__ = name

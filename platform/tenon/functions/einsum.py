@@ -38,12 +38,14 @@ class Term(NamedTuple):
     labels: tuple[Label, ...]
 
     def size(self, label: Label) -> int:
-        """Size of the axis ``label``."""
+        """Return the size of the axis ``label``."""
         return int(self.tensor.raw.shape[self.labels.index(label)])
 
 
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
-    """Sum of products over the letters that the output lacks, e.g. ``einsum("bij,bjk->bik", x, y)``.
+    """Return the sums of products over the letters that are not in the output (torch.einsum).
+
+    ``einsum("bij,bjk->bik", x, y)`` is a product of batches of matrices.
 
     Letters may repeat within an operand (a diagonal); ``...`` stands for axes that broadcast; without ``->``
     the output has the letters that occur once, in alphabetical order. The letters may also be given as lists

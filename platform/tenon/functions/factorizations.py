@@ -47,7 +47,7 @@ def _factors(packed: Tensor) -> tuple[Tensor, Tensor]:
 
 @titled("LinalgLu0")
 def lu(A: Tensor, *, pivot: bool = True, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """``P, L, U`` with ``A = P @ L @ U``."""
+    """Return the named tuple ``(P, L, U)`` with ``A = P @ L @ U``: permutation, lower and upper triangle."""
     _check_pivot("lu", pivot)
     packed, _, p = ops.lu_parts(A)
     lower, upper = _factors(packed)
@@ -55,14 +55,17 @@ def lu(A: Tensor, *, pivot: bool = True, out: Sequence[Tensor] | None = None) ->
 
 
 def lu_factor(A: Tensor, *, pivot: bool = True, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """``L`` and ``U`` packed in one matrix, and the pivots: the rows that were exchanged."""
+    """Return the named tuple ``(LU, pivots)``: ``L`` and ``U`` in one matrix, and the rows exchanged in turn.
+
+    UnsupportedError without ``pivot``.
+    """
     _check_pivot("lu_factor", pivot)
     packed, pivots, _ = ops.lu_parts(A)
     return write_into(out, named_result("linalg_lu_factor", LU=packed, pivots=pivots))
 
 
 def _first_zero(packed: Tensor) -> Tensor:
-    """LAPACK's info: 1 + the index of the first zero on ``U``'s diagonal, 0 if there is none."""
+    """Return LAPACK's info: 1 + the index of the first zero on ``U``'s diagonal, 0 if there is none."""
     zeros = packed.detach().diagonal(0, -2, -1) == 0
     if not zeros.raw.size:
         return zeros.new_zeros(zeros.raw.shape[:-1]).int()
@@ -73,7 +76,8 @@ def _first_zero(packed: Tensor) -> Tensor:
 def lu_factor_ex(
     A: Tensor, *, pivot: bool = True, check_errors: bool = False, out: Sequence[Tensor] | None = None
 ) -> NamedResult:
-    """``lu_factor``, and LAPACK's info on singular ``U``."""
+    """Return the named tuple ``(LU, pivots, info)``: as ``lu_factor``, and 1 + the index of the first zero on
+    the diagonal of ``U``, or 0. LinearAlgebraError for singular matrices with ``check_errors`` only."""
     packed, pivots = lu_factor(A, pivot=pivot)
     info = _first_zero(packed)
     if check_errors and bool((info > 0).any()):
@@ -82,7 +86,7 @@ def lu_factor_ex(
 
 
 def _permutation(packed: Tensor, pivots: Tensor) -> Tensor:
-    """The permutation matrices ``P`` of LAPACK's pivots."""
+    """Return the permutation matrices ``P`` of LAPACK's pivots."""
     rows = packed.raw.shape[-2]
     batch, size = pivots.raw.shape[:-1], pivots.raw.shape[-1]
     host = pivots._backend.to_host(pivots.raw).reshape(math.prod(batch), size)
@@ -103,7 +107,8 @@ def lu_unpack(
     *,
     out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
-    """``P, L, U`` of the results of ``lu_factor``."""
+    """Return the named tuple ``(P, L, U)`` for the results of ``lu_factor``; empty tensors for those that are
+    not requested."""
     none = LU_data.new_empty(0)
     lower, upper = _factors(LU_data) if unpack_data else (none, none)
     p = _permutation(LU_data, LU_pivots) if unpack_pivots else none
@@ -119,7 +124,10 @@ def solve_factored(
     adjoint: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``X`` of ``A X = B`` (``X A = B`` with ``left=False``) for ``A`` as ``lu_factor`` returns it."""
+    """Return the solution ``X`` of ``A X = B``, or of ``X A = B`` with ``left=False``.
+
+    ``LU`` and ``pivots`` are ``lu_factor(A)``; ``adjoint`` solves for the conjugate transpose of ``A``.
+    """
     (lower, upper), p = _factors(LU), _permutation(LU, pivots)
     reverse = adjoint == left  # whether U is solved for first
     b = B if left else B.mH
@@ -133,7 +141,7 @@ def solve_factored(
 
 
 def lu_solve(b: Tensor, LU_data: Tensor, LU_pivots: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``linalg.lu_solve`` with the right-hand side as the first argument."""
+    """Return the solution of ``linalg.lu_solve(LU_data, LU_pivots, b)``: its older name (torch.lu_solve)."""
     return solve_factored(LU_data, LU_pivots, b, out=out)
 
 
@@ -147,7 +155,11 @@ def solve_triangular(
     unitriangular: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); reads one triangle of ``A``."""
+    """Return the solution ``X`` of ``A X = B`` (``X A = B`` with ``left=False``) for triangular ``A``.
+
+    Only the upper triangle is read if ``upper``, else the lower; with ``unitriangular`` not the diagonal
+    either, which counts as ones. ShapeError unless ``A`` is square.
+    """
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
             f"linalg.solve_triangular: A must be batches of square matrices, got {list(A.raw.shape)}"
@@ -171,7 +183,7 @@ def triangular_solve(
     *,
     out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
-    """The solution of ``A X = b`` (of ``A^T X = b`` with ``transpose``), and ``A``."""
+    """Return the named tuple ``(solution, cloned_coefficient)``; see ``Tensor.triangular_solve``."""
     matrix, is_upper = (A.mT, not upper) if transpose else (A, upper)
     solution = solve_triangular(matrix, b, upper=is_upper, unitriangular=unitriangular)
     result = named_result("triangular_solve", solution=solution, cloned_coefficient=A.clone())
@@ -179,7 +191,8 @@ def triangular_solve(
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """Inverse matrices, NaN for singular ones, and for each 0 or the position of its first zero pivot."""
+    """Return the named tuple ``(inverse, info)``: the inverses, NaN for singular matrices, and for each
+    matrix 0 or the position of its first zero pivot. LinearAlgebraError with ``check_errors`` only."""
     info = _first_zero(ops.lu_parts(A.detach())[0])
     singular = info > 0
     if bool(singular.any()):
@@ -203,7 +216,8 @@ def solve_ex(
     check_errors: bool = False,
     out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
-    """The solution of ``A X = B``, and for each matrix 0 or the position of its first zero pivot."""
+    """Return the named tuple ``(result, info)``: the ``X`` of ``A X = B`` (``X A = B`` with ``left=False``),
+    and for each matrix 0 or the position of its first zero pivot."""
     inverse, info = inv_ex(A, check_errors=check_errors)
     vector = B.raw.ndim == 1 or tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
     if bool((info > 0).any()):
@@ -216,19 +230,23 @@ def solve_ex(
 
 
 def eig(A: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """Eigenvalues and eigenvectors of square matrices, complex."""
+    """Return the named tuple ``(eigenvalues, eigenvectors)`` of square matrices; both are complex, and
+    eigenvectors are columns."""
     values, vectors = ops.eig(A)
     return write_into(out, named_result("linalg_eig", eigenvalues=values, eigenvectors=vectors))
 
 
 def eigvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Eigenvalues of square matrices, complex."""
+    """Return the eigenvalues of square matrices, as complex numbers."""
     return write_into(out, ops.eig(A)[0])
 
 
 @titled("LinalgHouseholderProduct0")
 def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """The first columns of the product of reflections ``1 - tau v v^H``, ``v`` below ``A``'s diagonal."""
+    """Return the first columns of the product of Householder reflections ``1 - tau v v^H``.
+
+    The vectors ``v`` are below the diagonal of ``A``, as ``geqrf`` returns them.
+    """
     if A.raw.ndim < 2:
         raise ShapeError("linalg.householder_product: input must have at least 2 dimensions.")
     rows, columns = A.raw.shape[-2:]
@@ -252,7 +270,7 @@ orgqr = householder_product
 
 @titled("Cat0")
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:
-    """The powers 0 to ``N - 1`` of every element, along a new last axis."""
+    """Return the powers 0 to ``N - 1`` of every element, along a new last axis (torch.linalg.vander)."""
     count = N if N is not None else x.raw.shape[-1] if x.raw.ndim else 1
     if count <= 1:
         raise ArgumentError(f"N must be greater than 1, got {count}.")
@@ -262,7 +280,8 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:
 
 
 def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
-    """The inverse for ``tensordot`` over the first ``ind`` axes."""
+    """Return the inverse of ``A``, read as a matrix whose rows are the first ``ind`` axes
+    (torch.linalg.tensorinv)."""
     if ind <= 0:
         raise ArgumentError(f"Expected a strictly positive integer for 'ind', got {ind}")
     head, tail = tuple(A.raw.shape[:ind]), tuple(A.raw.shape[ind:])
@@ -276,12 +295,13 @@ def tensorinv(A: Tensor, ind: int = 2, *, out: Tensor | None = None) -> Tensor:
 def tensorsolve(
     A: Tensor, B: Tensor, dims: Sequence[int] | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The ``X`` for which ``tensordot(A, X)`` is ``B``; ``dims`` of ``A`` are moved to its end first."""
+    """Return the ``X`` for which ``tensordot(A, X, X.ndim)`` is ``B``; ``dims`` of ``A`` are moved to its end
+    first (torch.linalg.tensorsolve)."""
     a = A if dims is None else A.movedim(tuple(dims), tuple(range(A.raw.ndim - len(dims), A.raw.ndim)))
     shape = tuple(a.raw.shape[B.raw.ndim :])
     size = math.prod(shape)
     if size != B.raw.size:
         raise ShapeError(
-            f"linalg.tensorsolve: {list(a.raw.shape)} is no square system for {list(B.raw.shape)}"
+            f"linalg.tensorsolve: {list(a.raw.shape)} is not a square system for {list(B.raw.shape)}"
         )
     return write_into(out, ops.solve(a.reshape(size, size), B.reshape(size, 1)).reshape(shape))

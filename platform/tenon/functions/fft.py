@@ -1,7 +1,7 @@
 """torch.fft: discrete Fourier transforms over one, two or all axes, with gradients.
 
 Every function is one or two of the ops of ``tenon/ops/fft.py`` on the input, trimmed or padded to the sizes
-asked for. ``norm`` is the direction that divides by the number of elements: "backward" (the default) the
+requested. ``norm`` is the direction that divides by the number of elements: "backward" (the default) the
 inverse transform, "forward" the other one, "ortho" both by the square root.
 """
 
@@ -98,7 +98,7 @@ def _complex(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse
 
 
 def _half(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse: bool = False) -> Tensor:
-    """Half the spectrum of a real signal: a real transform of the last of the axes, then complex ones."""
+    """Return half the spectrum of a real signal: a real transform of the last axis, then complex ones."""
     x = _ready(name, x, real=True)
     axes, sizes = _axes_and_sizes(x, s, dim)
     if not axes:
@@ -110,7 +110,8 @@ def _half(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse: b
 
 
 def _signal(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse: bool = True) -> Tensor:
-    """The real signal of half a spectrum: complex inverse transforms, then a real one of the last axis."""
+    """Return the real signal of half a spectrum: complex inverse transforms, then a real one of the last
+    axis."""
     x = _ready(name, x)
     axes, sizes = _axes_and_sizes(x, s, dim)
     if not axes:
@@ -133,7 +134,7 @@ def _sizes_of(n: int | None) -> tuple[int, ...] | None:
 def fft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """Transform of ``input`` along ``dim``, trimmed or padded to ``n`` elements."""
+    """Return the Fourier transform of ``input`` along ``dim``, trimmed or zero-padded to ``n`` elements."""
     return write_into(out, _complex("fft", input, _sizes_of(n), (dim,), norm, False))
 
 
@@ -141,7 +142,7 @@ def fft(
 def ifft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """Inverse of ``fft``."""
+    """Return the inverse transform of ``fft``, with the same parameters."""
     return write_into(out, _complex("ifft", input, _sizes_of(n), (dim,), norm, True))
 
 
@@ -154,7 +155,7 @@ def fft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Transform over two axes."""
+    """Return the Fourier transform over the two axes ``dim``, trimmed or zero-padded to the sizes ``s``."""
     return write_into(out, _complex("fft2", input, s, dim, norm, False))
 
 
@@ -167,7 +168,7 @@ def ifft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Inverse of ``fft2``."""
+    """Return the inverse transform of ``fft2``, with the same parameters."""
     return write_into(out, _complex("ifft2", input, s, dim, norm, True))
 
 
@@ -180,7 +181,7 @@ def fftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Transform over ``dim``: the last ``len(s)`` axes, or all."""
+    """Return the Fourier transform over the axes ``dim``, by default the last ``len(s)`` axes, or all."""
     return write_into(out, _complex("fftn", input, s, dim, norm, False))
 
 
@@ -193,21 +194,22 @@ def ifftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Inverse of ``fftn``."""
+    """Return the inverse transform of ``fftn``, with the same parameters."""
     return write_into(out, _complex("ifftn", input, s, dim, norm, True))
 
 
 def rfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The first ``n // 2 + 1`` frequencies of a real ``input``."""
+    """Return the first ``n // 2 + 1`` frequencies of a real ``input`` along ``dim``, as ``fft`` has them."""
     return write_into(out, _half("rfft", input, _sizes_of(n), (dim,), norm))
 
 
 def irfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """Inverse of ``rfft``: ``n`` real numbers, by default ``2 (size - 1)``."""
+    """Return the inverse transform of ``rfft``: ``n`` real numbers along ``dim``, by default
+    ``2 (size - 1)``."""
     return write_into(out, _signal("irfft", input, _sizes_of(n), (dim,), norm))
 
 
@@ -220,7 +222,7 @@ def rfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Half the spectrum (of the last axis) of real ``input`` over two axes."""
+    """Return half the spectrum of real ``input`` over two axes: the last has ``size // 2 + 1`` elements."""
     return write_into(out, _half("rfft2", input, s, dim, norm))
 
 
@@ -232,7 +234,7 @@ def irfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Inverse of ``rfft2``."""
+    """Return the inverse transform of ``rfft2``, real numbers; ``s`` are the sizes of the result."""
     return write_into(out, _signal("irfft2", input, s, dim, norm))
 
 
@@ -245,7 +247,7 @@ def rfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Half the spectrum (of the last axis) of real ``input`` over ``dim``."""
+    """Return half the spectrum of real ``input`` over ``dim``: the last has ``size // 2 + 1`` elements."""
     return write_into(out, _half("rfftn", input, s, dim, norm))
 
 
@@ -257,21 +259,21 @@ def irfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Inverse of ``rfftn``."""
+    """Return the inverse transform of ``rfftn``, real numbers; ``s`` are the sizes of the result."""
     return write_into(out, _signal("irfftn", input, s, dim, norm))
 
 
 def hfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """The real spectrum of a Hermitian signal, of which ``input`` is the first half."""
+    """Return the real spectrum, of ``n`` elements, of a Hermitian signal with ``input`` as its first half."""
     return write_into(out, _signal("hfft", _conjugated(input), _sizes_of(n), (dim,), norm, inverse=False))
 
 
 def ihfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
-    """Inverse of ``hfft``: the first half of a Hermitian signal."""
+    """Return the inverse transform of ``hfft``: the first half of a Hermitian signal."""
     return write_into(out, _half("ihfft", input, _sizes_of(n), (dim,), norm, inverse=True).conj())
 
 
@@ -283,7 +285,7 @@ def hfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``hfft`` along the last of two axes after ``fft`` along the other."""
+    """Return ``hfft`` along the last of two axes, after ``fft`` along the other."""
     return write_into(out, _signal("hfft2", _conjugated(input), s, dim, norm, inverse=False))
 
 
@@ -296,7 +298,7 @@ def ihfft2(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Inverse of ``hfft2``."""
+    """Return the inverse transform of ``hfft2``."""
     return write_into(out, _half("ihfft2", input, s, dim, norm, inverse=True).conj())
 
 
@@ -308,7 +310,7 @@ def hfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``hfft`` along the last axis of ``dim`` after ``fft`` along the others."""
+    """Return ``hfft`` along the last axis of ``dim``, after ``fft`` along the others."""
     return write_into(out, _signal("hfftn", _conjugated(input), s, dim, norm, inverse=False))
 
 
@@ -321,7 +323,7 @@ def ihfftn(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Inverse of ``hfftn``."""
+    """Return the inverse transform of ``hfftn``."""
     return write_into(out, _half("ihfftn", input, s, dim, norm, inverse=True).conj())
 
 
@@ -333,7 +335,7 @@ def fftfreq(
     n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike = None, requires_grad: bool = False, **rest: object,
 ) -> Tensor:  # fmt: skip
-    """The frequencies of the results of ``fft`` for samples at distance ``d``."""
+    """Return the ``n`` frequencies of the result of ``fft``, for samples at distance ``d``."""
     result = _frequencies(n, d, True, kind_of(dtype).numpy)
     return write_into(out, wrap(result, as_device(device), requires_grad))
 
@@ -342,7 +344,7 @@ def rfftfreq(
     n: int, d: float = 1.0, *, out: Tensor | None = None, dtype: DTypeLike | None = None,
     device: DeviceLike = None, requires_grad: bool = False, **rest: object,
 ) -> Tensor:  # fmt: skip
-    """The frequencies of the results of ``rfft`` for samples at distance ``d``."""
+    """Return the ``n // 2 + 1`` frequencies of the result of ``rfft``, for samples at distance ``d``."""
     result = _frequencies(n, d, False, kind_of(dtype).numpy)
     return write_into(out, wrap(result, as_device(device), requires_grad))
 
@@ -367,13 +369,13 @@ def _all(x: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
 
 
 def fftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Frequency zero moved to the middle of ``dim`` (all axes if None)."""
+    """Return a copy with frequency zero moved from the start to the middle of ``dim`` (None: all axes)."""
     axes = _all(input, dim)
     return input.roll([input.raw.shape[a] // 2 for a in axes], axes) if axes else input.clone()
 
 
 def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """Inverse of ``fftshift``."""
+    """Return a copy with frequency zero moved from the middle to the start: the inverse of ``fftshift``."""
     axes = _all(input, dim)
     return input.roll([(input.raw.shape[a] + 1) // 2 for a in axes], axes) if axes else input.clone()
 

@@ -1,8 +1,8 @@
 """``torch._foreach_*``: an elementwise operation for every tensor of a list.
 
 Each function calls one method of every tensor, so dtypes, devices, errors and gradients are the method's own.
-There are no kernels for whole lists here: optimizers have fused updates of their own. Op classes say by
-``Op.foreach`` that PyTorch has the function; the methods listed here are not ops.
+There are no kernels for whole lists here: optimizers have fused updates of their own. ``Op.foreach`` states
+for an op that PyTorch has the function; the methods listed here are not ops.
 """
 
 from __future__ import annotations
@@ -159,23 +159,23 @@ def _lerp(name: str, method: Method, inplace: bool) -> Function:
 
 
 def _foreach_norm(self: Tensors, ord: float = 2, dtype: DTypeLike | None = None) -> tuple[Tensor, ...]:
-    """The norm of each tensor, of order ``ord``."""
+    """Return the norm of order ``ord`` of each tensor, as a tuple."""
     return tuple(vector_norm(x, ord, dtype=dtype) for x in _tensors("_foreach_norm", self))
 
 
 def _foreach_max(self: Tensors) -> tuple[Tensor, ...]:
-    """The largest element of each tensor."""
+    """Return the largest element of each tensor, as a tuple."""
     return tuple(x.max() for x in _tensors("_foreach_max", self))
 
 
 def _foreach_clone(self: Tensors, *, memory_format: memory_format | None = None) -> tuple[Tensor, ...]:
-    """A copy of each tensor."""
+    """Return a copy of each tensor, as a tuple."""
     options = {} if memory_format is None else {"memory_format": memory_format}
     return tuple(x.clone(**options) for x in _tensors("_foreach_clone", self))
 
 
 def _foreach_mm(self: Tensors, mat2: Tensors) -> tuple[Tensor, ...]:
-    """The product of each matrix and the matrix of ``mat2`` at the same index."""
+    """Return the product of each matrix and the matrix of ``mat2`` at the same index, as a tuple."""
     pairs = zip(_tensors("_foreach_mm", self), _tensors("_foreach_mm", mat2, self), strict=True)
     return tuple(x.mm(y) for x, y in pairs)
 

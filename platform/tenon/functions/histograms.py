@@ -68,10 +68,11 @@ def histogram(
     density: bool = False,
     out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
-    """``(hist, bin_edges)``: how many elements (or how much ``weight``) fall between neighbouring edges.
+    """Return the named tuple ``(hist, bin_edges)``: the number, or total ``weight``, of elements in each bin.
 
-    ``bins``: their number, of equal width over ``range`` (by default of the elements), or a tensor of edges.
-    ``density``: scaled so that the integral is 1.
+    ``bins`` is the number of bins, of equal width over ``range`` (by default from the smallest to the largest
+    element), or a tensor of edges. With ``density`` the histogram is scaled to the integral 1. DTypeError
+    unless the dtype is floating-point.
     """
     _check("histogram", input, weight, tuple(input.raw.shape))
     values = _host(input).reshape(-1)
@@ -96,8 +97,10 @@ def histogramdd(
     density: bool = False,
     out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
-    """``(hist, bin_edges)`` of the rows of ``input``: bins along every column, given as one number for
-    all, or as one number or one tensor of edges each; ``range``: low and high of every column, in one list.
+    """Return the named tuple ``(hist, bin_edges)`` of the rows of ``input``, with one axis for each column.
+
+    ``bins`` is one number of bins for all columns, or for each column a number or a tensor of edges;
+    ``range`` lists the low and the high end of every column.
     """
     if input.raw.ndim < 2:
         raise ShapeError(
@@ -127,7 +130,10 @@ def histogramdd(
 
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """Convert flat indices into an array of ``shape`` to indices along each axis, one tensor for each."""
+    """Convert indices of the flattened elements of an array of ``shape`` to indices along each axis.
+
+    Return a tuple with one tensor for each axis. TypeError unless ``indices`` are integers.
+    """
     if not isinstance(indices, Value) or indices.raw.dtype.kind not in "iu":
         kind = getattr(indices, "dtype", type(indices).__name__)
         raise TypeError(f"expected 'indices' to be integer dtype, but got {kind}")

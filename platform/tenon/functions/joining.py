@@ -82,21 +82,21 @@ def cat(
 def concat(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
-    """Alias of ``cat``."""
+    """Return the tensors concatenated along ``dim``: another name of ``cat``."""
     return cat(tensors, dim, out=out, axis=axis)
 
 
 def concatenate(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
-    """Alias of ``cat``."""
+    """Return the tensors concatenated along ``dim``: another name of ``cat``."""
     return cat(tensors, dim, out=out, axis=axis)
 
 
 def stack(
     tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None, axis: int | None = None
 ) -> Tensor:
-    """Tensors of one shape side by side along a new axis ``dim``."""
+    """Return the tensors joined along a new axis ``dim``; ShapeError unless their shapes are equal."""
     parts = _checked("stack", tensors)
     position = normalize_axis(dim if axis is None else axis, parts[0].raw.ndim, extra=1)
     result = ops.stack(*parts, axis=position)
@@ -115,7 +115,7 @@ def _to_1d(t: Tensor) -> Tensor:
 
 
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """The tensors with at least one axis."""
+    """Return views of the tensors with at least one axis: one view for one tensor, else a tuple."""
     return _each(tensors, _to_1d)
 
 
@@ -128,49 +128,53 @@ def _to_3d(t: Tensor) -> Tensor:
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """The tensors with at least two axes."""
+    """Return views of the tensors with at least two axes: vectors become rows."""
     return _each(tensors, _to_2d)
 
 
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
-    """The tensors with at least three axes."""
+    """Return views of the tensors with at least three axes: matrices get a last axis of size 1."""
     return _each(tensors, _to_3d)
 
 
 def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along axis 1; vectors along axis 0."""
+    """Return the tensors concatenated along axis 1; vectors along axis 0."""
     parts = [_to_1d(t) for t in _checked("hstack", tensors)]
     return cat(parts, 0 if parts[0].raw.ndim == 1 else 1, out=out)
 
 
 def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along axis 0; vectors become rows."""
+    """Return the tensors concatenated along axis 0; vectors become rows."""
     return cat([_to_2d(t) for t in _checked("vstack", tensors)], 0, out=out)
 
 
 def row_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Alias of ``vstack``."""
+    """Return the tensors concatenated along axis 0: another name of ``vstack``."""
     return vstack(tensors, out=out)
 
 
 def dstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along axis 2; vectors and matrices gain axes."""
+    """Return the tensors concatenated along axis 2, after ``atleast_3d``."""
     return cat([_to_3d(t) for t in _checked("dstack", tensors)], 2, out=out)
 
 
 def column_stack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """Tensors joined along axis 1; vectors become columns."""
+    """Return the tensors concatenated along axis 1; vectors become columns."""
     parts = [t.reshape(-1, 1) if t.raw.ndim < 2 else t for t in _checked("column_stack", tensors)]
     return cat(parts, 1, out=out)
 
 
 def split(tensor: Tensor, split_size_or_sections: int | Sequence[int], dim: int = 0) -> tuple[Tensor, ...]:
-    """Views of consecutive parts of one size (the last may be smaller), or of the listed sizes."""
+    """Return views of consecutive parts along ``dim``, of one size (the last may be smaller) or of the listed
+    sizes; see ``Tensor.split``."""
     return tensor.split(split_size_or_sections, dim)
 
 
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Size:
-    """The shape that all of ``shapes`` (sizes or ints) broadcast to."""
+    """Return the shape to which all of ``shapes`` broadcast; an integer is the shape of a vector.
+
+    ShapeError if they do not broadcast.
+    """
     for s in shapes:
         if not isinstance(s, (int, tuple, list)) or (not isinstance(s, int) and not all(map(_is_size, s))):
             raise ArgumentError(
@@ -191,7 +195,7 @@ def _is_size(value: object) -> bool:
 
 
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors expanded to their common shape."""
+    """Return views of the tensors expanded to the shape to which they broadcast."""
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])
     shape = common_shape(*(tuple(t.raw.shape) for t in tensors)) if tensors else ()
@@ -199,9 +203,10 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:  # tensors, or one sequence of them
-    """Grids of coordinates from vectors; ``indexing="xy"`` exchanges the first two axes, as NumPy does.
+    """Return grids of coordinates: for vectors of sizes ``n, m, ...`` each is a tensor ``[n, m, ...]``.
 
-    Unlike PyTorch, no warning when ``indexing`` is left out: the default stays "ij".
+    ``indexing="xy"`` exchanges the first two axes, as NumPy does. Unlike PyTorch there is no warning without
+    ``indexing``, whose default is "ij".
     """
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])
@@ -239,8 +244,8 @@ def repeat_interleave(
     *,
     output_size: int | None = None,
 ) -> Tensor:
-    """Repeat each element ``repeats`` times along ``dim`` (of the flattened tensor if None). Without
-    ``repeats``: repeat each index as often as the vector ``input`` says."""
+    """Return a copy with each element repeated ``repeats`` times along ``dim``; see
+    ``Tensor.repeat_interleave``. Without ``repeats``, each index ``i`` is repeated ``input[i]`` times."""
     if repeats is None:
         if input.raw.ndim != 1:
             raise ShapeError(
@@ -252,7 +257,7 @@ def repeat_interleave(
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All combinations of the vectors' elements, one row each."""
+    """Return all combinations of one element of each vector, as the rows of a matrix."""
     for t in tensors:
         if t.raw.ndim != 1:
             raise ShapeError(f"Expect a 1D vector, but got shape {list(t.raw.shape)}")
@@ -263,7 +268,10 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 @titled("Stack0")
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:
-    """All selections of ``r`` elements of a vector, one row each."""
+    """Return all selections of ``r`` elements of a vector, as the rows of a matrix.
+
+    With ``with_replacement``, an element may be selected several times.
+    """
     if input.raw.ndim != 1:
         raise ShapeError(f"Expect a 1D vector, but got shape {list(input.raw.shape)}")
     count = input.raw.shape[0]
@@ -281,12 +289,12 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 
 def constant_pad_nd(input: Tensor, pad: Sequence[int], value: complex = 0) -> Tensor:
-    """Pad the last axes of ``input`` with ``value``; ``pad`` has two widths an axis, the last axis first."""
+    """Return ``input`` padded with ``value``; ``pad`` has two widths for each axis, the last axis first."""
     pad = tuple(pad)
     rank = input.raw.ndim
     if len(pad) % 2 or len(pad) > 2 * rank:
         raise ShapeError(
-            f"constant_pad_nd: pad must hold two widths for each of at most {rank} dimensions, got"
+            f"constant_pad_nd: pad must have two widths for each of at most {rank} dimensions, got"
             f" {list(pad)}"
         )
     widths = ((0, 0),) * (rank - len(pad) // 2) + tuple(zip(pad[-2::-2], pad[::-2], strict=True))
@@ -295,7 +303,7 @@ def constant_pad_nd(input: Tensor, pad: Sequence[int], value: complex = 0) -> Te
 
 @titled("BlockDiag0")
 def block_diag(*tensors: Tensor) -> Tensor:
-    """A matrix with the given matrices along its diagonal, zeros elsewhere."""
+    """Return a matrix with the given matrices along its diagonal and zeros elsewhere."""
     for position, t in enumerate(tensors):
         if t.raw.ndim > 2:
             raise ShapeError(

@@ -96,7 +96,8 @@ def _block(a: np.ndarray, k: int, width: int, conj: Conjugate) -> np.ndarray:
 def ldl_factor_ex(
     A: Tensor, *, hermitian: bool = False, check_errors: bool = False, out: Sequence[Tensor] | None = None
 ) -> NamedResult:
-    """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``); info on zeros in ``D``."""
+    """Return the named tuple ``(LD, pivots, info)``: as ``ldl_factor``, and 1 + the index of the first zero
+    block of ``D``, or 0. LinearAlgebraError for a zero block with ``check_errors`` only."""
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
             f"linalg.ldl_factor_ex: A must be batches of square matrices, got {list(A.raw.shape)}"
@@ -115,7 +116,10 @@ def ldl_factor_ex(
 
 
 def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """``LD`` and ``pivots`` of ``A = L D L^T`` (``L^H`` with ``hermitian``)."""
+    """Return the named tuple ``(LD, pivots)`` of ``A = L D L^T``, or ``L D L^H`` with ``hermitian``.
+
+    ``LD`` has ``D`` on its diagonal and ``L`` below, as LAPACK stores them.
+    """
     packed, pivots, _ = ldl_factor_ex(A, hermitian=hermitian, check_errors=True)
     return write_into(out, named_result("linalg_ldl_factor", LD=packed, pivots=pivots))
 
@@ -123,7 +127,7 @@ def ldl_factor(A: Tensor, *, hermitian: bool = False, out: Sequence[Tensor] | No
 def ldl_solve(
     LD: Tensor, pivots: Tensor, B: Tensor, *, hermitian: bool = False, out: Tensor | None = None
 ) -> Tensor:
-    """``X`` of ``A X = B`` for ``A`` as ``ldl_factor`` returns it."""
+    """Return the solution ``X`` of ``A X = B``, where ``LD`` and ``pivots`` are ``ldl_factor(A)``."""
     if B.raw.dtype != LD.raw.dtype:
         raise DTypeError(f"linalg.ldl_solve: expected B of {LD.dtype}, as LD, but found {B.dtype}")
     if B.raw.ndim < 2 or B.raw.shape[-2] != LD.raw.shape[-1]:

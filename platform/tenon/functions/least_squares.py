@@ -60,7 +60,10 @@ def matrix_rank(
     rtol: Tensor | float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Number of singular values above ``max(atol, rtol * largest)``; ``tol`` is ``atol`` without ``rtol``."""
+    """Return the rank of each matrix: the number of singular values above ``max(atol, rtol * largest)``.
+
+    ``tol`` is ``atol`` with ``rtol`` 0. With ``hermitian``, magnitudes of eigenvalues are counted.
+    """
     _need_matrices("matrix_rank", A)
     x = A.detach()
     sizes = ops.abs(ops.eigh(x, lower=True)[0]) if hermitian else ops.svdvals(x)
@@ -81,7 +84,10 @@ def pinv(
     rtol: Tensor | float | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Pseudo-inverse by singular values (by eigenvalues with ``hermitian``); ``rcond`` is ``rtol``."""
+    """Return the pseudo-inverse of each matrix, from singular values, or eigenvalues with ``hermitian``.
+
+    Values up to ``max(atol, rtol * largest)`` count as 0; ``rcond`` is an older name of ``rtol``.
+    """
     _need_matrices("pinv", A)
     rtol = rcond if rcond is not None else rtol
     atol, rtol = _bounds(A, atol, rtol)
@@ -93,7 +99,8 @@ def pinv(
 def lstsq(
     A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None, out: Tensor | None = None
 ) -> NamedResult:
-    """The ``X`` that minimises ``|A X - B|``, with residuals, rank and singular values.
+    """Return the named tuple ``(solution, residuals, rank, singular_values)``: the ``X`` of least
+    ``|A X - B|``.
 
     As in PyTorch some are empty: residuals where the system is not overdetermined and of full rank, and with
     the driver gelsy (the default); the rank with gels; singular values with both.

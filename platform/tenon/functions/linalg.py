@@ -1,8 +1,8 @@
 """torch.linalg: norms, factorizations and solvers over the last two axes.
 
 Where a gradient is known it comes from the ops below (``inv``, ``solve``, ``det``, ``slogdet``, ``cholesky``,
-``qr``, ``eigh``, ``svd``, norms, powers). The others refuse a tensor that requires one, rather than
-return a result without history.
+``qr``, ``eigh``, ``svd``, norms, powers). The others raise GradError for a tensor that requires one, rather
+than return a result without history.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def vector_norm(
     dtype: DTypeLike | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Norm of order ``ord`` over ``dim`` (all elements if None)."""
+    """Return the vector norm of order ``ord`` over the axes ``dim``, or over all elements if that is None."""
     return write_into(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
 
 
 def _largest(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
-    """The largest of the magnitudes ``x`` along ``dim``; 0 if there are none."""
+    """Return the largest of the magnitudes ``x`` along ``dim``; 0 if there are none."""
     return x.amax(dim, keepdim) if x.raw.shape[dim] else x.sum(dim, keepdim)
 
 
@@ -104,7 +104,11 @@ def matrix_norm(
     dtype: DTypeLike | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Norm of matrices: "fro", "nuc", or ``±1``, ``±2``, ``±inf`` (columns, singular values, rows)."""
+    """Return the norm of the matrices in the axes ``dim``.
+
+    ``ord`` is "fro", "nuc", or ``±1``, ``±2``, ``±inf``: the largest (negative: smallest) sum of a column,
+    singular value, sum of a row. ArgumentError for others.
+    """
     x = _cast(A, dtype)
     if x.raw.ndim < 2:
         raise ShapeError(
@@ -147,7 +151,8 @@ def norm(
     out: Tensor | None = None,
     dtype: DTypeLike | None = None,
 ) -> Tensor:
-    """Vector norm, or matrix norm where ``ord`` is given and there are two axes (or ``dim`` has two)."""
+    """Return ``matrix_norm`` if ``ord`` is given and ``dim`` (by default all axes) has two axes, else
+    ``vector_norm``."""
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
     if dim is None and A.raw.ndim > 2:
@@ -162,7 +167,8 @@ def norm(
 
 
 def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) -> Tensor:
-    """Condition number: the largest singular value over the smallest, or ``norm(A, p) * norm(inv(A), p)``."""
+    """Return the condition number of each matrix: the largest singular value divided by the smallest, or with
+    ``p`` ``norm(A, p) * norm(inv(A), p)``."""
     if p in (None, 2, -2):
         values = ops.svdvals(A)
         high, low = values.amax(-1), values.amin(-1)
@@ -174,7 +180,10 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
 
 
 def qr(A: Tensor, mode: str = "reduced", *, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """Orthonormal columns and upper triangles; ``mode`` is "reduced", "complete" or "r"."""
+    """Return the named tuple ``(Q, R)`` with ``A = Q @ R``: orthonormal columns and an upper triangle.
+
+    ``mode`` is "reduced", "complete" (a square ``Q``) or "r" (``Q`` is empty), else ArgumentError.
+    """
     if mode not in ("reduced", "complete", "r"):
         raise ArgumentError(
             f"qr received unrecognized mode '{mode}' but expected one of 'reduced', 'r', or 'complete'"
@@ -186,52 +195,65 @@ def qr(A: Tensor, mode: str = "reduced", *, out: Sequence[Tensor] | None = None)
 
 
 def svd(A: Tensor, full_matrices: bool = True, *, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """``U, S, Vh`` with ``A = U @ diag(S) @ Vh``."""
+    """Return the named tuple ``(U, S, Vh)`` with ``A = U @ diag(S) @ Vh``; ``S`` is in descending order.
+
+    ``U`` and ``Vh`` are square with ``full_matrices``; else they have as many columns and rows as ``S``.
+    """
     u, s, vh = ops.svd_parts(A, full=full_matrices)
     return write_into(out, named_result("linalg_svd", U=u, S=s, Vh=vh))
 
 
 def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Singular values, largest first."""
+    """Return the singular values of each matrix, in descending order."""
     return write_into(out, ops.svdvals(A))
 
 
 def eigh(A: Tensor, UPLO: str = "L", *, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """Eigenvalues in ascending order and eigenvectors of symmetric matrices; reads one triangle."""
+    """Return the named tuple ``(eigenvalues, eigenvectors)`` of symmetric or Hermitian matrices.
+
+    Eigenvalues are in ascending order, eigenvectors are columns. Only the lower triangle is read, or with
+    ``UPLO="U"`` the upper.
+    """
     values, vectors = ops.eigh(A, lower=UPLO.upper() == "L")
     return write_into(out, named_result("linalg_eigh", eigenvalues=values, eigenvectors=vectors))
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L", *, out: Tensor | None = None) -> Tensor:
-    """Eigenvalues of symmetric matrices, in ascending order."""
+    """Return the eigenvalues of symmetric or Hermitian matrices, in ascending order; see ``eigh``."""
     return write_into(out, ops.eigh(A, lower=UPLO.upper() == "L")[0])
 
 
 @titled("LinalgCholeskyEx0")
 def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Tensor:
-    """Lower (or upper) triangular factors of positive definite matrices."""
+    """Return the lower triangular ``L`` with ``A = L @ L.mH`` of each matrix, or ``L.mH`` if ``upper``.
+
+    LinearAlgebraError if a matrix is not positive definite.
+    """
     return write_into(out, A.cholesky(upper))
 
 
 def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Inverse matrices."""
+    """Return the inverse of each square matrix; LinearAlgebraError if one is singular."""
     return write_into(out, ops.inv(A))
 
 
 def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Determinants."""
+    """Return the determinant of each square matrix."""
     return write_into(out, ops.det(A))
 
 
 def slogdet(A: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """Sign and logarithm of the magnitude of the determinants."""
+    """Return the named tuple ``(sign, logabsdet)`` of the determinants; see ``Tensor.slogdet``."""
     sign, logabsdet = ops.slogdet(A)
     return write_into(out, named_result("linalg_slogdet", sign=sign, logabsdet=logabsdet))
 
 
 @titled("LinalgSolveEx0")
 def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
-    """``X`` of ``A X = B`` (``X A = B`` with ``left=False``); ``B`` is a matrix or a vector."""
+    """Return the solution ``X`` of ``A X = B``, or of ``X A = B`` with ``left=False``.
+
+    ``B`` is a vector or matrix, or a batch of either. LinearAlgebraError if a matrix is singular.
+    """
     vector = B.raw.ndim == 1 or (
         B.raw.ndim == A.raw.ndim - 1 and tuple(B.raw.shape) == tuple(A.raw.shape[:-1])
     )
@@ -248,18 +270,21 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None)
 
 
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
-    """The matrix multiplied by itself ``n`` times; the inverse's power if negative."""
+    """Return each square matrix to the power of the integer ``n``; see ``Tensor.matrix_power``."""
     return write_into(out, A.matrix_power(n))
 
 
 def matrix_exp(A: Tensor) -> Tensor:
-    """Matrix exponential."""
+    """Return the exponential of each square matrix; see ``Tensor.matrix_exp``."""
     return A.matrix_exp()
 
 
 @titled("View0")
 def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
-    """The product of all matrices in the cheapest order; the first and the last may be vectors."""
+    """Return the product of all matrices, multiplied in the order that needs the fewest operations.
+
+    The first tensor may be a vector, which counts as a row, and the last one, which counts as a column.
+    """
     if len(tensors) < 2:
         raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(tensors)}")
     for index, t in enumerate(tensors):
@@ -274,9 +299,10 @@ def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False, out: Sequence[Tensor] | None = None
 ) -> NamedResult:
-    """``cholesky``, and for each matrix 0 or the order of the first leading minor not positive definite.
+    """Return the named tuple ``(L, info)``: as ``cholesky``, and for each matrix 0 or the order of the first
+    leading minor that is not positive definite.
 
-    The factor of such a matrix is NaN.
+    The factor of such a matrix is NaN. LinearAlgebraError is raised with ``check_errors`` only.
     """
     try:
         result, info = A.cholesky(upper), np.zeros(A.raw.shape[:-2], np.int32)
@@ -319,18 +345,18 @@ def _first_indefinite(A: Tensor) -> np.ndarray:
 
 
 def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Matrix product."""
+    """Return the matrix product; see ``Tensor.matmul``."""
     return write_into(out, ops.matmul(input, other))
 
 
 @runs_in("lower")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """Sums of products along ``dim``, the first operand conjugated."""
+    """Return the sums of products along ``dim``, with the first operand conjugated; both are broadcast."""
     return write_into(out, ops.mul(ops.conj(x), y).sum(dim))
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
-    """Vector product along ``dim``."""
+    """Return the cross product of vectors of three elements along ``dim``; both operands are broadcast."""
     if input.raw.ndim != other.raw.ndim:
         raise ShapeError("linalg.cross: inputs must have the same number of dimensions.")
     for x in (input, other):
@@ -343,7 +369,7 @@ def cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = N
 
 
 def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """The diagonal of the last two axes: a view."""
+    """Return a view of the diagonals of the matrices in the axes ``dim1`` and ``dim2``, as the last axis."""
     return A.diagonal(offset, dim1, dim2)
 
 

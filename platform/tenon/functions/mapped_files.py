@@ -31,10 +31,10 @@ def from_file(
     device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """Map the first ``size`` numbers of a file as a vector, read on demand.
+    """Return a vector over the first ``size`` numbers of a file, which is mapped and read on demand.
 
-    With ``shared`` the file is created or extended if needed, and writes to the tensor change it; without,
-    writes stay in this process.
+    With ``shared`` the file is created or extended if needed, and writes to the tensor change it; otherwise
+    they change only this process's memory.
     """
     target = as_device(device)
     if target.type != "cpu":

@@ -23,7 +23,7 @@ def gradient(
     dim: int | Sequence[int] | None = None,
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:
-    """Derivatives along each of ``dim`` (None: all axes), as a tuple of tensors of ``input``'s shape.
+    """Return the derivatives along each of ``dim`` (None: all axes), as a tuple of tensors of the same shape.
 
     ``spacing`` is the distance of neighbours, or for each of ``dim`` a distance or a tensor of coordinates.
     ``edge_order`` is the order of the differences at both ends, 1 or 2.
@@ -77,7 +77,7 @@ def _slopes(x: Tensor, axis: int, spacing: Tensor | float, edge_order: int) -> T
 
 
 def _gaps(x: Tensor, axis: int, coordinates: Tensor) -> Tensor:
-    """Distances between neighbours along ``axis``, of ``x``'s rank."""
+    """Return the distances between neighbours along ``axis``, with as many axes as ``x``."""
     if coordinates.raw.ndim != 1 or coordinates.raw.shape[0] != x.raw.shape[axis]:
         raise ShapeError(
             f"torch.gradient expected the coordinates of dim {axis} to be a vector of {x.raw.shape[axis]} "
@@ -87,7 +87,7 @@ def _gaps(x: Tensor, axis: int, coordinates: Tensor) -> Tensor:
 
 
 def _edge(values: Sequence[Tensor], gaps: Sequence[Tensor | float], edge_order: int) -> Tensor:
-    """The derivative at an end, from its neighbouring values and their signed distances."""
+    """Return the derivative at an end, from its neighbouring values and their signed distances."""
     near, far = gaps[0], gaps[-1]
     if edge_order == 1:
         return (values[1] - values[0]) / near

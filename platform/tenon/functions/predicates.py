@@ -25,7 +25,7 @@ def is_storage(obj: object) -> TypeGuard[TypedStorage | UntypedStorage]:
 
 
 def typename(obj: object) -> str:
-    """``"torch.FloatTensor"`` of a tensor; module and qualified name of anything else."""
+    """Return the name of an object's type: "torch.FloatTensor", or module and qualified name."""
     if is_tensor(obj):
         return str(obj.type())
     named: Any = obj if hasattr(obj, "__qualname__") else type(obj)  # with a ``__qualname__``
@@ -35,7 +35,7 @@ def typename(obj: object) -> str:
 
 
 def _debug_has_internal_overlap(x: Tensor) -> int:
-    """Whether elements of ``x`` overlap in memory: 0 no, 1 yes, 2 undetermined, as in PyTorch."""
+    """Return whether elements of ``x`` overlap in memory: 0 no, 1 yes, 2 undetermined, as in PyTorch."""
     axes = sorted((step, size) for step, size in zip(x.stride(), x.shape, strict=True) if size != 1)
     dense = 1
     for step, size in axes:

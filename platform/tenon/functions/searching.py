@@ -25,7 +25,7 @@ __all__ = ["bucketize", "isin", "nonzero", "searchsorted", "where"]
 def nonzero(
     input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False
 ) -> Tensor | tuple[Tensor, ...]:
-    """Indices of the non-zero elements: one row each, or a tuple of index vectors."""
+    """Return the indices of the non-zero elements as the rows of a matrix, or as a tuple of its columns."""
     if not is_tensor(input):
         raise refuse("nonzero", input)
     if out is None:
@@ -47,7 +47,11 @@ def where(
     *,
     out: Tensor | None = None,
 ) -> Any:  # a tensor; without ``input`` a tuple of them
-    """``input`` where ``condition``, else ``other``; ``condition`` alone: the indices where it is true."""
+    """Return elements of ``input`` where ``condition`` is true, and of ``other`` elsewhere (torch.where).
+
+    All are broadcast; ``input`` and ``other`` may be numbers. Of ``condition`` alone, return the indices
+    where it is not zero, as a tuple. DTypeError unless ``condition`` is a bool tensor.
+    """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
     if not is_tensor(condition):
@@ -77,8 +81,11 @@ def searchsorted(
     sorter: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Indices at which inserting ``input`` into ``sorted_sequence`` (ascending along the last axis) keeps it
-    sorted."""
+    """Return the indices at which ``input`` can be inserted into ``sorted_sequence`` so that it stays sorted.
+
+    The sequence ascends along its last axis, or is sorted by the indices ``sorter``. Before equal elements,
+    unless ``right`` or ``side="right"``. Indices are int64, or int32 with ``out_int32``.
+    """
     if side not in (None, "left", "right"):
         raise ArgumentError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")
     if side == "left" and right:
@@ -118,7 +125,7 @@ def searchsorted(
 
 
 def _sorted_by(sequence: Tensor, sorter: Tensor) -> Tensor:
-    """``sequence`` in the order of ``sorter`` along its last axis."""
+    """Return ``sequence`` in the order of ``sorter`` along its last axis."""
     if tuple(sorter.raw.shape) != tuple(sequence.raw.shape):
         raise ShapeError(
             "torch.searchsorted(): boundary and sorter must have the same size, but got boundary tensor "
@@ -143,7 +150,10 @@ def bucketize(
     right: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Index of each element's bucket between ``boundaries``; ``right``: buckets include their left edge."""
+    """Return the index of each element's bucket between the ascending ``boundaries``, as int64.
+
+    An element that equals a boundary is in the bucket below it; with ``right`` in the bucket above.
+    """
     if boundaries.raw.ndim != 1:
         raise ShapeError(
             f"bucketize: boundaries tensor must be 1 dimension, but got dim({boundaries.raw.ndim})"
@@ -159,7 +169,10 @@ def isin(
     invert: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Whether each of ``elements`` occurs in ``test_elements`` (either may be a number)."""
+    """Return whether each of ``elements`` occurs in ``test_elements``, as booleans, negated if ``invert``.
+
+    Either may be a number.
+    """
     like: Any = elements if isinstance(elements, Value) else test_elements  # the one that is a tensor
     x = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)
     pool = test_elements if isinstance(test_elements, Value) else as_tensor(test_elements, device=like.device)

@@ -37,8 +37,11 @@ class _State:
 
 
 def use_deterministic_algorithms(mode: bool, *, warn_only: bool = False) -> None:
-    """Require bitwise reproducible results. CPU kernels are always deterministic; other backends read this
-    setting, and ops that PyTorch then rejects (``put`` without ``accumulate``, ``max_unpool2d``) raise."""
+    """Require bitwise reproducible results (torch.use_deterministic_algorithms).
+
+    CPU kernels are always deterministic; other backends read this setting. Ops that PyTorch rejects in this
+    mode (``put`` without ``accumulate``, ``max_unpool2d``) raise ArgumentError, or warn with ``warn_only``.
+    """
     for name, value in (("'mode' (position 1)", mode), ("'warn_only'", warn_only)):
         if not isinstance(value, bool):
             raise TypeError(
@@ -58,7 +61,7 @@ def is_deterministic_algorithms_warn_only_enabled() -> bool:
 
 
 def set_deterministic_debug_mode(debug_mode: int | str) -> None:
-    """``use_deterministic_algorithms`` by a number or a name: 0 "default", 1 "warn", 2 "error"."""
+    """Call ``use_deterministic_algorithms`` for a number or a name: 0 "default", 1 "warn", 2 "error"."""
     if not isinstance(debug_mode, (int, str)):
         raise TypeError(f"debug_mode must be str or int, but got {type(debug_mode)}")
     number = _MODES.index(debug_mode) if debug_mode in _MODES else debug_mode
@@ -68,12 +71,15 @@ def set_deterministic_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_deterministic_debug_mode() -> int:
-    """The number of the mode: 0, 1 or 2."""
+    """Return the number of the mode, as ``set_deterministic_debug_mode`` takes it: 0, 1 or 2."""
     return 0 if not Settings.deterministic else 1 if Settings.warn_only else 2
 
 
 def set_float32_matmul_precision(precision: str) -> None:
-    """Allow float32 products of lower precision ("high", "medium"): a permission, kernels may ignore it."""
+    """Allow matrix products of float32 to be computed in lower precision: "highest" (no), "high", "medium".
+
+    Kernels need not use it. ArgumentError for another value.
+    """
     if precision not in ("highest", "high", "medium"):
         raise ArgumentError(
             f"set_float32_matmul_precision: {precision!r} is not one of 'highest', 'high', 'medium'."
@@ -82,17 +88,17 @@ def set_float32_matmul_precision(precision: str) -> None:
 
 
 def get_float32_matmul_precision() -> str:
-    """The precision allowed for float32 products."""
+    """Return the precision allowed for float32 products: "highest", "high" or "medium"."""
     return _State.precision
 
 
 def set_flush_denormal(mode: bool) -> bool:
-    """Always False: NumPy cannot change how the processor treats denormal numbers, so nothing was changed."""
+    """Return False, as nothing was changed: NumPy cannot change how the processor treats denormal numbers."""
     return False
 
 
 def set_num_threads(int: SupportsIndex) -> None:  # PyTorch's parameter name
-    """Set how many threads the CPU's kernels use: BLAS, oneDNN, compiled loops and parallel loops."""
+    """Set the number of threads that the CPU's kernels use: BLAS, oneDNN, compiled and parallel loops."""
     if not isinstance(int, numbers.Integral):
         raise TypeError(f"set_num_threads expects an int, but got {type(int).__name__}")
     if int <= 0:
@@ -102,7 +108,7 @@ def set_num_threads(int: SupportsIndex) -> None:  # PyTorch's parameter name
 
 
 def get_num_threads() -> int:
-    """How many threads the CPU's kernels use."""
+    """Return the number of threads that the CPU's kernels use."""
     return backend_named("cpu").threads()
 
 
@@ -115,17 +121,17 @@ def set_num_interop_threads(int: SupportsIndex) -> None:  # PyTorch's parameter 
 
 
 def get_num_interop_threads() -> int:
-    """Always 1: ops run sequentially on the calling thread."""
+    """Return 1: ops run sequentially on the calling thread."""
     return 1
 
 
 def set_warn_always(b: bool, /) -> None:
-    """Whether warnings that are given once per process (``tensors/alerts.py``) are given each time."""
+    """Set whether warnings that are issued once per process are issued each time (torch.set_warn_always)."""
     if not isinstance(b, bool):
         raise TypeError(f"set_warn_always expects a bool, but got {type(b).__name__}")
     Settings.warn_always = b
 
 
 def is_warn_always_enabled() -> bool:
-    """The setting of ``set_warn_always``."""
+    """Return the setting of ``set_warn_always``."""
     return Settings.warn_always

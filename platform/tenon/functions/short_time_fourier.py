@@ -44,7 +44,7 @@ def _padded(x: Tensor, width: int, mode: str) -> Tensor:
         raise ArgumentError(f"stft: pad_mode must be 'constant' or one of {list(_MODES)}, got {mode!r}")
     size = x.raw.shape[-1]
     if (mode == "reflect" and width >= size) or (mode == "circular" and width > size):
-        raise ShapeError(f"stft: {width} samples of padding are more than a signal of {size} has to give")
+        raise ShapeError(f"stft: {width} samples of padding are too many for a signal of {size} samples")
     return x.index_select(-1, from_backend_array(x, np.pad(np.arange(size), width, mode=_MODES[mode])))
 
 
@@ -79,7 +79,7 @@ def stft(
     return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> Tensor:
-    """Spectra ``[..., frequency, frame]`` of overlapping frames of a signal ``[..., time]``.
+    """Return the spectra ``[..., frequency, frame]`` of overlapping frames of a signal ``[..., time]``.
 
     Frames of ``n_fft`` samples start every ``hop_length`` samples (by default ``n_fft // 4``) and are
     multiplied by ``window`` (by default ones, about which PyTorch warns). With ``center`` the signal is
@@ -130,7 +130,7 @@ def istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> Tensor:
-    """The signal ``[..., time]`` whose ``stft`` with the same settings is nearest to ``input``.
+    """Return the signal ``[..., time]`` whose ``stft`` with the same settings is nearest to ``input``.
 
     The sum of overlapping frames is divided by the sum of the squared windows, which must not be zero.
     ``length`` truncates the signal, or pads it with zeros.

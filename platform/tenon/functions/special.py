@@ -1,7 +1,7 @@
 """torch.special: elementwise special functions with gradients.
 
-Those that networks use are here. Plugins provide others, as Bessel functions and orthogonal polynomials, with
-the hook ``tenon_special_functions``.
+Those that networks use are here. Plugins provide others, such as Bessel functions and orthogonal polynomials,
+by the hook ``tenon_special_functions``.
 """
 
 from __future__ import annotations
@@ -62,33 +62,33 @@ def _float(name: str, x: Tensor) -> Tensor:
 
 
 def softmax(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Exponentials along ``dim``, divided by their sum."""
+    """Return ``exp(input)`` divided by its sum along ``dim``; see ``Tensor.softmax``."""
     return input.softmax(dim, dtype)
 
 
 def log_softmax(input: Tensor, dim: int, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Logarithm of ``softmax``."""
+    """Return the logarithm of ``softmax`` along ``dim``; see ``Tensor.log_softmax``."""
     return input.log_softmax(dim, dtype)
 
 
 def i0e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``exp(-|x|) i0(x)``."""
+    """Return ``exp(-|x|) i0(x)``, elementwise: the scaled Bessel function ``i0``."""
     return write_into(out, ops.i0e(_float("i0e", input)))
 
 
 def i1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Modified Bessel function of the first kind of order 1."""
+    """Return the modified Bessel function of the first kind of order 1, elementwise."""
     return write_into(out, ops.i1(_float("i1", input)))
 
 
 def i1e(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``exp(-|x|) i1(x)``."""
+    """Return ``exp(-|x|) i1(x)``, elementwise: the scaled Bessel function ``i1``."""
     return write_into(out, ops.i1e(_float("i1e", input)))
 
 
 @titled("SpecialEntr0")
 def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """``-x log(x)``: 0 at 0, minus infinity below."""
+    """Return the entropy ``-x log(x)``, elementwise: 0 at 0, minus infinity for negative elements."""
     x = _float("entr", input)
     values = ops.neg(ops.mul(x, ops.log(ops.where(x > 0, x, 1.0))))
     edge = ops.where(ops.eq(x, 0), 0.0, ops.where(ops.isnan(x), x, -math.inf))
@@ -97,13 +97,13 @@ def entr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 @titled("Mul1")
 def ndtr(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Area under the standard normal density up to ``input``."""
+    """Return the distribution function of the standard normal distribution at ``input``."""
     return write_into(out, ops.mul(ops.erfc(ops.mul(_float("ndtr", input), -math.sqrt(0.5))), 0.5))
 
 
 @titled("SpecialNdtri0")
 def ndtri(input: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Inverse of ``ndtr``."""
+    """Return the quantile function of the standard normal distribution: the inverse of ``ndtr``."""
     x = _float("ndtri", input)
     return write_into(out, ops.mul(ops.erfinv(ops.sub(ops.mul(x, 2.0), 1.0)), math.sqrt(2)))
 
@@ -115,7 +115,7 @@ def _title_of_xlog1py(input: object, other: object, **kwargs: object) -> str:
 
 @titled(_title_of_xlog1py)
 def xlog1py(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | None = None) -> Tensor:
-    """``input * log1p(other)``, 0 where ``input`` is 0 and ``other`` no NaN."""
+    """Return ``input * log1p(other)``, elementwise: 0 where ``input`` is 0 and ``other`` is not NaN."""
     if not isinstance(input, Value) and not isinstance(other, Value):
         raise TypeError("xlog1py(): one of the arguments must be a Tensor")
     x, y = (v if isinstance(v, Value) else as_tensor(v) for v in (input, other))

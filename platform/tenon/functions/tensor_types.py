@@ -87,7 +87,7 @@ def set_default_tensor_type(t: object, /) -> None:
     named = repr(t)[8:-2] if isinstance(t, _TensorType) else str(t)  # <class 'torch.cuda.FloatTensor'>
     module, _, name = named.rpartition(".")
     if module not in ("", "torch", "torch.cuda") or name not in _NAMES:
-        raise ArgumentError(f"invalid type object: {t!r} is none of {', '.join(_NAMES)}.")
+        raise ArgumentError(f"invalid type object: {t!r} is not one of {', '.join(_NAMES)}.")
     if module == "torch.cuda":
         _check_cuda(named)
     dtypes.set_default_dtype(_NAMES[name])

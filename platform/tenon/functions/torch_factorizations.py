@@ -26,16 +26,16 @@ __all__ = ["geqrf", "lobpcg", "lu", "ormqr", "pca_lowrank", "svd_lowrank"]
 def lu(
     A: Tensor, pivot: bool = True, get_infos: bool = False, out: Sequence[Tensor] | None = None
 ) -> tuple[Tensor, ...]:
-    """``L`` and ``U`` packed in one matrix, and the pivots; with ``get_infos`` also LAPACK's info on singular
-    ``U``. New code uses ``linalg.lu_factor``."""
+    """Return ``(LU, pivots)`` as ``linalg.lu_factor``; with ``get_infos`` also the info of
+    ``linalg.lu_factor_ex`` (torch.lu)."""
     factored = linalg.lu_factor_ex(A, pivot=pivot)
     result = tuple(factored) if get_infos else tuple(factored)[:2]
     return write_into(out, result)
 
 
 def geqrf(input: Tensor, *, out: Sequence[Tensor] | None = None) -> NamedResult:
-    """QR factorizations as LAPACK stores them: R with the reflections of Q below its diagonal, and the
-    reflections' factors. Without a gradient, as in PyTorch."""
+    """Return the named tuple ``(a, tau)`` of QR factorizations as LAPACK stores them: ``R`` with the
+    reflections of ``Q`` below its diagonal, and their factors. GradError if ``input`` requires grad."""
     if input.raw.ndim < 2:
         raise ShapeError("torch.geqrf: input must have at least 2 dimensions.")
     if input.requires_grad:
@@ -60,8 +60,10 @@ def ormqr(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """``Q @ other`` (``other @ Q`` with ``left=False``) for the square Q of ``geqrf``'s reflections, or with
-    its conjugate transpose."""
+    """Return ``Q @ other``, or ``other @ Q`` with ``left=False``, for the square ``Q`` of ``geqrf``.
+
+    With ``transpose``, ``Q`` is replaced by its conjugate transpose.
+    """
     if input.raw.ndim < 2 or other.raw.ndim != input.raw.ndim or tau.raw.ndim != input.raw.ndim - 1:
         raise ShapeError(
             "torch.ormqr: input and other must be matrices or batches of them, and tau have one dimension"
@@ -86,8 +88,11 @@ def ormqr(
 def svd_lowrank(
     A: Tensor, q: int | None = 6, niter: int | None = 2, M: Tensor | None = None
 ) -> tuple[Tensor, ...]:
-    """Approximate ``A`` (minus ``M``) by ``U, S, V`` of rank ``q``: project it to a random subspace that
-    ``niter`` power iterations rotate to the largest singular values (Halko, Martinsson and Tropp, 2009)."""
+    """Return ``(U, S, V)`` of rank ``q`` with ``U @ diag(S) @ V.mH`` near ``A`` (minus ``M``).
+
+    ``A`` is projected to a random subspace that ``niter`` power iterations rotate to the largest singular
+    values (Halko, Martinsson and Tropp, 2009).
+    """
     q, niter = 6 if q is None else q, 2 if niter is None else niter
     matrix = A if M is None else A - M.broadcast_to(A.raw.shape)
     wide = matrix.raw.shape[-2] < matrix.raw.shape[-1]
@@ -103,7 +108,10 @@ def svd_lowrank(
 
 
 def pca_lowrank(A: Tensor, q: int | None = None, center: bool = True, niter: int = 2) -> tuple[Tensor, ...]:
-    """``U, S, V``: ``V``'s columns are the ``q`` (at most 6) principal directions of the rows of ``A``."""
+    """Return ``(U, S, V)``: the columns of ``V`` are the principal directions of the rows of ``A``.
+
+    There are ``q`` of them, by default at most 6; with ``center``, the mean of the rows is subtracted first.
+    """
     rows, columns = A.raw.shape[-2:]
     q = min(6, rows, columns) if q is None else q
     if not 0 <= q <= min(rows, columns):
@@ -131,8 +139,8 @@ def lobpcg(
     ortho_fparams: dict[str, float] | None = None,
     ortho_bparams: dict[str, bool] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The ``k`` largest (or smallest) eigenvalues ``E`` of symmetric matrices ``A``, and their eigenvectors:
-    ``A @ V = B @ V * E``, with ``B`` positive definite, or 1.
+    """Return the ``k`` largest (or smallest) eigenvalues ``E`` of symmetric matrices ``A``, and their
+    eigenvectors: ``A @ V = B @ V * E``, with ``B`` positive definite, or 1.
 
     LAPACK solves the dense problem directly, without iterations: the arguments that control PyTorch's
     iteration are accepted and ignored.
@@ -143,7 +151,9 @@ def lobpcg(
     tensor([5.])
     """
     if tracker is not None:
-        raise UnsupportedError("lobpcg: nothing is iterated here, so there is nothing to call tracker with.")
+        raise UnsupportedError(
+            "lobpcg: the solver does not iterate, so tracker would not be called; omit it."
+        )
     size = A.raw.shape[-1]
     if A.raw.shape[-2] != size:
         raise AssertionError(f"A must be square, got shape {A.shape}")

@@ -1,6 +1,6 @@
 """Copying variants of view functions: ``permute_copy(x, dims)`` is a copy of ``x.permute(dims)``.
 
-Op classes say by ``Op.copying_form`` that PyTorch has one; the methods listed here are not ops.
+``Op.copying_form`` states for an op that PyTorch has one; the methods listed here are not ops.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _copying(name: str, view: View) -> View:
 
     function.__name__ = function.__qualname__ = f"{name}_copy"
     function.__module__ = "tenon"
-    function.__doc__ = f"As ``{name}``, but a copy: {inspect.getdoc(view) or ''}"
+    function.__doc__ = f"Return a copy of the result of ``{name}``: {inspect.getdoc(view) or ''}"
     return function
 
 

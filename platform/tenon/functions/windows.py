@@ -47,7 +47,8 @@ def general_cosine(
     M: int, *, a: Sequence[float], sym: bool = True, dtype: DTypeLike | None = None,
     layout: layout | None = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Sum of cosines of 0, 1, 2, ... periods with the weights ``a`` and alternating signs."""
+    """Return the window that is a sum of cosines of 0, 1, 2, ... periods, with the weights ``a`` and
+    alternating signs."""
     if not isinstance(a, Sequence):
         raise TypeError("Coefficients must be a list/tuple")
     if not a:
@@ -63,7 +64,7 @@ def general_hamming(
     M: int, *, alpha: float = 0.54, sym: bool = True, dtype: DTypeLike | None = None,
     layout: layout | None = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The window ``alpha - (1 - alpha) cos``."""
+    """Return the window ``alpha - (1 - alpha) cos`` of ``M`` points."""
     return general_cosine(
         M, a=[alpha, 1.0 - alpha], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad
     )
@@ -73,7 +74,7 @@ def hann(
     M: int, *, sym: bool = True, dtype: DTypeLike | None = None, layout: layout | None = None,
     device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Hann window: a raised cosine."""
+    """Return the Hann window of ``M`` points: a raised cosine."""
     return general_hamming(M, alpha=0.5, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -81,7 +82,7 @@ def hamming(
     M: int, *, sym: bool = True, dtype: DTypeLike | None = None, layout: layout | None = None,
     device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Hamming window: ``0.54 - 0.46 cos``."""
+    """Return the Hamming window of ``M`` points: ``0.54 - 0.46 cos``."""
     return general_hamming(M, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
@@ -89,7 +90,7 @@ def blackman(
     M: int, *, sym: bool = True, dtype: DTypeLike | None = None, layout: layout | None = None,
     device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Blackman window: a sum of three cosines."""
+    """Return the Blackman window of ``M`` points: a sum of three cosines."""
     return general_cosine(
         M, a=[0.42, 0.5, 0.08], sym=sym, dtype=dtype, device=device, requires_grad=requires_grad
     )
@@ -99,7 +100,7 @@ def nuttall(
     M: int, *, sym: bool = True, dtype: DTypeLike | None = None, layout: layout | None = None,
     device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Nuttall window: a sum of four cosines."""
+    """Return the Nuttall window of ``M`` points: a sum of four cosines."""
     weights = [0.3635819, 0.4891775, 0.1365995, 0.0106411]
     return general_cosine(M, a=weights, sym=sym, dtype=dtype, device=device, requires_grad=requires_grad)
 
@@ -108,7 +109,7 @@ def bartlett(
     M: int, *, sym: bool = True, dtype: DTypeLike | None = None, layout: layout | None = None,
     device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Bartlett window: a triangle that is 0 at its ends."""
+    """Return the Bartlett window of ``M`` points: a triangle that is 0 at its ends."""
     points, last = _points("bartlett", M, sym)
     values = 1 - np.abs(2 * points / last - 1) if M > 1 else np.ones(M)
     return _window("bartlett", values, dtype, device, requires_grad)
@@ -118,7 +119,7 @@ def cosine(
     M: int, *, sym: bool = True, dtype: DTypeLike | None = None, layout: layout | None = None,
     device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The cosine window: half a period of a sine."""
+    """Return the cosine window of ``M`` points: half a period of a sine."""
     points, last = _points("cosine", M, sym)
     return _window(
         "cosine", np.sin((points + 0.5) * (math.pi / max(last + 1, 1))), dtype, device, requires_grad
@@ -130,7 +131,7 @@ def exponential(
     dtype: DTypeLike | None = None, layout: layout | None = None, device: DeviceLike = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The window ``exp(-|n - center| / tau)``; ``center`` can be set for periodic windows."""
+    """Return the window ``exp(-|n - center| / tau)`` of ``M`` points; periodic windows may set ``center``."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
@@ -144,7 +145,7 @@ def gaussian(
     M: int, *, std: float = 1.0, sym: bool = True, dtype: DTypeLike | None = None,
     layout: layout | None = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Gaussian window with a standard deviation of ``std`` points."""
+    """Return the Gaussian window of ``M`` points with a standard deviation of ``std`` points."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
     points, last = _points("gaussian", M, sym)
@@ -155,7 +156,7 @@ def kaiser(
     M: int, *, beta: float = 12.0, sym: bool = True, dtype: DTypeLike | None = None,
     layout: layout | None = None, device: DeviceLike = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Kaiser window, of Bessel functions: narrower for larger ``beta``."""
+    """Return the Kaiser window of ``M`` points, of Bessel functions: narrower for larger ``beta``."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
     points, last = _points("kaiser", M, sym)
