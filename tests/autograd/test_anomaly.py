@@ -36,7 +36,7 @@ def test_a_nan_gradient_names_op_path_shapes_and_what_forward_made(net):
     assert "op sqrt in module 1.1" in text
     assert "gradient [2, 3])" in text
     assert (
-        "In forward, op sqrt in module 1.1 made nan of finite numbers: inputs [2, 3], output [2, 3], 6 of 6"
+        "In forward, op sqrt in module 1.1 computed nan from finite numbers: inputs [2, 3], output [2, 3], 6 of 6"
         in text
     )
 
@@ -59,7 +59,7 @@ def test_an_infinity_of_forward_is_named_with_the_nan_it_leads_to():
         tenon.autograd.detect_anomaly(),
         pytest.warns(UserWarning, match="Error detected in"),
         pytest.raises(
-            AnomalyError, match=r"op log made inf of finite numbers: inputs \[3\], output \[3\], 3 of 3"
+            AnomalyError, match=r"op log computed inf from finite numbers: inputs \[3\], output \[3\], 3 of 3"
         ),
     ):
         (x.log() * 0).sum().backward()
@@ -67,7 +67,7 @@ def test_an_infinity_of_forward_is_named_with_the_nan_it_leads_to():
 
 def test_nan_of_forward_is_told_at_the_end_where_backward_did_not(net):
     with (
-        pytest.warns(UserWarning, match=r"op sqrt in module 1\.1 made nan of finite numbers"),
+        pytest.warns(UserWarning, match=r"op sqrt in module 1\.1 computed nan from finite numbers"),
         tenon.autograd.detect_anomaly(),
     ):
         net(tenon.zeros(2))
@@ -164,7 +164,7 @@ def test_warnings_begin_as_torchs(work):
                 work(library, x)
         assert all(issubclass(w.category, UserWarning) for w in told)
         texts = [str(w.message).split(" (Triggered")[0].strip() for w in told]
-        heads.append([text.splitlines()[0] for text in texts if "made nan" not in text])
+        heads.append([text.splitlines()[0] for text in texts if "computed nan" not in text])
 
     assert heads[0] == heads[1]
     assert len(heads[0]) == (3 if "second" in work.__name__ else 2)

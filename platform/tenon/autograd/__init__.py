@@ -1,6 +1,6 @@
 """torch.autograd: ``backward``, ``grad``, custom ``Function``, numerical checks, anomaly detection.
 
-A thin face: the tape and the sweep live in ``tenon.engine``.
+The tape and the backward pass themselves are in ``tenon.engine``.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""PyTorch's path ``autograd._functions``: old custom Functions that some code still uses."""
+"""PyTorch's module ``autograd._functions``: custom Functions of older versions, for code that uses them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Resize(Function):
-    """``apply(tensor, sizes)``: a copy of ``tensor`` with another shape."""
+    """``Resize.apply(tensor, sizes)`` returns a copy of ``tensor`` of shape ``sizes``."""
 
     @staticmethod
     def forward(ctx: Context, tensor: Tensor, sizes: Sequence[int]) -> Tensor:

@@ -27,7 +27,7 @@ from tenon.engine.types import Array, Attrs, Operand
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import AnomalyError, TenonWarning
-from tenon.tensors.autograd.nodes import notes_on
+from tenon.tensors.autograd.nodes import user_metadata
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op
@@ -70,14 +70,15 @@ class set_detect_anomaly:
         _switch(bool(mode), check_nan)
 
     def __enter__(self) -> None:
-        """Nothing to do: the constructor has set the mode."""
+        """Do nothing: the constructor has set the mode."""
 
     def __exit__(self, *exc: object) -> None:
         _switch(*self.previous)
 
 
 class detect_anomaly:
-    """As a context manager: record where ops are called, and raise on a NaN gradient (``check_nan``)."""
+    """Record in the ``with`` block where ops are called; with ``check_nan``, raise AnomalyError for gradients
+    with NaN."""
 
     def __init__(self, check_nan: bool = True) -> None:
         warnings.warn(
@@ -97,17 +98,17 @@ class detect_anomaly:
 
 
 def is_anomaly_enabled() -> bool:
-    """Whether anomaly detection is on."""
+    """Return whether anomaly detection is enabled."""
     return _State.enabled
 
 
 def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
-    """Switch anomaly detection on or off."""
+    """Enable or disable anomaly detection; ``check_nan`` is whether gradients are checked for NaN."""
     _switch(bool(mode), check_nan)
 
 
 def is_anomaly_check_nan_enabled() -> bool:
-    """Whether it looks for NaN."""
+    """Return whether anomaly detection checks gradients for NaN."""
     return _State.check_nan
 
 
@@ -150,7 +151,7 @@ def _warn(node: Node) -> None:
     text = _traceback_text(node, "Traceback of forward call that caused the error:")
     _report(f"Error detected in {node.name()}. {text}")
     parent: Node | None = node
-    while parent is not None and (parent := notes_on(parent).get("parent_")) is not None:
+    while parent is not None and (parent := user_metadata(parent).get("parent_")) is not None:
         text = _traceback_text(parent, "Traceback of forward call that induced the previous calculation:")
         _report(f"\n\nPrevious calculation was induced by {parent.name()}. {text}")
 
@@ -170,16 +171,16 @@ def _traceback_text(node: Node, title: str) -> str:
 
 
 def _stack_of(node: Node) -> str:
-    return "".join(notes_on(node).get("traceback_", ()))
+    return "".join(user_metadata(node).get("traceback_", ()))
 
 
 def _record_stack(node: Node) -> None:
     """Callback for new nodes: store the stack of the call, without tenon's own frames, in the metadata."""
-    notes_on(node)["traceback_"] = traceback.format_list(
+    user_metadata(node)["traceback_"] = traceback.format_list(
         [f for f in traceback.extract_stack() if f.filename != __file__ and not f.filename.startswith(_CORE)]
     )
     if _VISITED.node is not None:
-        notes_on(node)["parent_"] = _VISITED.node
+        user_metadata(node)["parent_"] = _VISITED.node
 
 
 class _ForwardCheck:
@@ -209,7 +210,7 @@ class _ForwardCheck:
         )
         path = scopes.path_of(scopes.here.place)
         _State.first[kind] = (
-            f"op {op.name}{f' in module {path}' if path else ''} made {kind} of finite numbers: inputs"
+            f"op {op.name}{f' in module {path}' if path else ''} computed {kind} from finite numbers: inputs"
             f" {', '.join(str(list(a.raw.shape)) for a in inputs) or 'none'},"
             f" output {list(output.raw.shape)}, {count} of {output.raw.size} values"
         )
@@ -239,7 +240,7 @@ def _check_gradients(node: Node, grads: Iterable[Operand]) -> None:
     for position, g in enumerate(grads):
         if g is None:
             continue
-        # The engine declares less of a backend than ``_not_finite`` reads.
+        # The engine's protocol of a backend lacks members that ``_not_finite`` reads.
         backend: Any = g._backend if isinstance(g, Value) else node.backend
         raw = g.raw if isinstance(g, Value) else backend.as_array(g)
         kind = _not_finite(raw, backend)
@@ -263,7 +264,7 @@ def _described(node: Node) -> str:
 
 
 def _raise(node: Node, position: int, raw: Array) -> None:
-    """Raise AnomalyError for a gradient with NaN, with what was recorded before."""
+    """Raise AnomalyError for a gradient with NaN, with the non-finite values that were recorded before."""
     first = _State.first
     before = [f"In forward, {first[kind]}." for kind in ("nan", "inf") if kind in first]
     if "inf gradient" in first:

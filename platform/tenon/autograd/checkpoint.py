@@ -88,14 +88,14 @@ def checkpoint(
     early_stop: bool = True,
     **kwargs: Nested,
 ) -> Nested:
-    """Call ``function(*args, **kwargs)``; backward recomputes its activations instead of keeping them.
+    """Call ``function(*args, **kwargs)``; its activations are not stored but recomputed in backward.
 
-    ``preserve_rng_state`` (default True) gives the recomputation the random numbers of the forward.
+    With ``preserve_rng_state`` (default True) the recomputation draws the random numbers of the forward.
     ``context_fn`` returns two context managers, for the forward and for the recomputation. The recomputation
-    must save as many tensors as the forward, with the same shapes and dtypes; else ``CheckpointError`` tells
+    must save as many tensors as the forward, with the same shapes and dtypes; else ``CheckpointError`` states
     what differs (``determinism_check="none"`` compares the number only); with ``debug`` the error also lists
     the lines at which both runs saved tensors. Under ``tenon.compile`` this is a plain call, as its memory
-    plan decides what to keep.
+    plan decides what is stored.
 
     >>> import tenon
     >>> from tenon.utils.checkpoint import checkpoint
@@ -106,7 +106,7 @@ def checkpoint(
     if use_reentrant is None:
         warnings.warn(
             "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly."
-            " use_reentrant=False is recommended; without it, use_reentrant=True is taken.",
+            " use_reentrant=False is recommended; without it, use_reentrant=True is used.",
             TenonWarning,
             stacklevel=2,
         )
@@ -142,7 +142,8 @@ def checkpoint(
 
 
 class _StopRecomputation(BaseException):
-    """Ends the recomputation; a BaseException, so that the function's ``except Exception`` lets it pass."""
+    """Ends the recomputation; a BaseException, so that ``except Exception`` in the function does not catch
+    it."""
 
 
 class _Holder:
@@ -213,7 +214,7 @@ class _CheckpointFrame:
         if tensor is None and isinstance(group, GraphExecGroup):
             raise CheckpointError(
                 "Performing two backward calls that overlap, as both need the same saved activation, is not"
-                " allowed inside torch.utils.checkpoint.GraphExecGroup. Let each go through its own part."
+                " allowed inside torch.utils.checkpoint.GraphExecGroup. Run each on its own part."
             )
         if tensor is None:
             raise CheckpointError(
@@ -348,7 +349,7 @@ def checkpoint_sequential(
     if use_reentrant is None:
         warnings.warn(
             "torch.utils.checkpoint.checkpoint_sequential: the use_reentrant parameter should be passed"
-            " explicitly. use_reentrant=False is recommended; without it, use_reentrant=True is taken.",
+            " explicitly. use_reentrant=False is recommended; without it, use_reentrant=True is used.",
             TenonWarning,
             stacklevel=2,
         )

@@ -1,4 +1,4 @@
-"""Random states of single devices: none, as all devices share one generator."""
+"""Random states of single devices, of which there are none, as all devices share one generator."""
 
 from __future__ import annotations
 

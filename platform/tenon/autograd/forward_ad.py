@@ -228,8 +228,8 @@ def _check_pushed(
     if any(output is t for t in ctx.non_differentiable) or output.raw.dtype.kind in "iub":
         raise GradError(
             f"jvp returned a tangent for output {position}, which has no gradient: it is marked as not"
-            f" differentiable, or its dtype says so ({output.dtype}). You should return None at that position"
-            " instead."
+            f" differentiable, or its dtype is not differentiable ({output.dtype}). You should return None at"
+            " that position instead."
         )
     own = next((i for i, a in enumerate(args) if a is output), None)
     if any(output is t for t in ctx.dirty_tensors):

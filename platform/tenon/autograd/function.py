@@ -94,8 +94,8 @@ class FunctionNode(CustomNode):
         if len(grads) != len(inputs):
             raise GradError(
                 f"function {name} returned an incorrect number of gradients (expected {len(inputs)}, got"
-                f" {len(grads)}): one for each argument of forward, None for what is no"
-                f" tensor{self._where()}."
+                f" {len(grads)}): one for each argument of forward, None for those that are not"
+                f" tensors{self._where()}."
             )
         result: list[Tensor | None] = []
         for position, (g, own, edge) in enumerate(zip(grads, inputs, self.edges, strict=True)):
@@ -139,10 +139,11 @@ class FunctionNode(CustomNode):
 
 
 class Function:
-    """Derive, write static ``forward(ctx, ...)`` and ``backward(ctx, *grads)``, call
-    ``YourFunction.apply(...)``.
+    """Base class of custom ops with a gradient written by hand (torch.autograd.Function).
 
-    With ``setup_context(ctx, inputs, output)`` defined, ``forward`` is called without ``ctx``.
+    Derive a class with the static methods ``forward(ctx, ...)`` and ``backward(ctx, *grads)``, and call it as
+    ``YourFunction.apply(...)``. If it defines ``setup_context(ctx, inputs, output)``, ``forward`` is called
+    without ``ctx``.
     """
 
     #: Accepted as in PyTorch; ``func.vmap`` needs no rule, as it runs the function row by row.
@@ -168,7 +169,7 @@ class Function:
         )
 
     def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-        """Raise: a Function is run by ``apply``, not by calling an instance."""
+        """Raise an error: a Function is called by ``apply``, not through an instance."""
         raise GradError(
             "Legacy autograd function with non-static forward method is deprecated. Please use new-style"
             f" autograd function with static forward method: {type(self).__name__}.apply(...)."
@@ -197,7 +198,8 @@ class Function:
 
     @staticmethod
     def vmap(info: object, in_dims: tuple[int | None, ...], *args: Any) -> Any:  # as ``forward`` has them
-        """A batching rule for ``func.vmap``; accepted but unused, since it runs the function row by row."""
+        """PyTorch's batching rule for ``func.vmap``, which does not call it: it runs the function row by
+        row."""
         raise NotImplementedError(
             "To use autograd.Function with vmap, you must define the vmap staticmethod."
         )
@@ -206,7 +208,8 @@ class Function:
     def jvp(ctx: Context, *grad_inputs: Any) -> Any:  # tensors or None, as many as ``forward`` has
         """Return the tangents of the outputs from those of the inputs, for ``autograd.forward_ad``.
 
-        They are None for inputs that are no tensors. Without a ``jvp``, forward mode transposes ``backward``.
+        Tangents are None for inputs that are not tensors. Without a ``jvp``, forward mode transposes
+        ``backward``.
         """
         raise NotImplementedError(
             "You must implement the jvp function for custom autograd.Function to use it with forward mode AD."

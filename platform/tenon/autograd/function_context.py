@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 
-#: A ``FunctionCtx`` on which ``forward`` stores attributes, of names and types that only it and ``backward``
-#: know.
+#: A ``FunctionCtx`` on which ``forward`` stores attributes, whose names and types only it and ``backward``
+#: define.
 Context: TypeAlias = Any
 
 
@@ -28,7 +28,7 @@ class FunctionCtx:
     #: Whether ``backward`` receives zeros, not None, for an output without a gradient.
     materialize_grads: bool = True
     _materialize_non_diff_grads: bool = True
-    #: The tensors passed to ``save_for_backward``, until ``_keep`` saves them, and to ``save_for_forward``.
+    #: The tensors passed to ``save_for_backward``, until ``_store_saved``, and to ``save_for_forward``.
     to_save: tuple[Tensor | None, ...] = ()
     to_push: tuple[Tensor | None, ...] = ()
     #: Whether ``jvp`` is running, for which ``saved_tensors`` are those of ``save_for_forward``.
@@ -62,7 +62,7 @@ class FunctionCtx:
         self.non_differentiable = args
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Whether missing output gradients arrive as zeros (default) or as None."""
+        """Set whether ``backward`` receives zeros (the default) or None for outputs without a gradient."""
         self.materialize_grads = value
 
     @property
@@ -77,7 +77,7 @@ class FunctionCtx:
         if self._read:
             raise GradError(
                 f"The saved tensors of {self._name()} can only be accessed once, as it sets"
-                " clear_saved_tensors_on_access: keep what you read."
+                " clear_saved_tensors_on_access: store the result of the first access."
             )
         if self._saved is None:
             return self.to_save
@@ -113,7 +113,7 @@ class FunctionCtx:
     def _name(self) -> str:
         return f"{type(self).__name__.removesuffix('Context')}Backward"
 
-    def _keep(self, outputs: dict[int, int]) -> None:
+    def _store_saved(self, outputs: dict[int, int]) -> None:
         """Turn ``to_save`` into versioned values; ``outputs`` maps ids of tracked outputs to their index."""
         values, self.to_save = (
             self.to_save,

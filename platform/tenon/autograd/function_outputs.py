@@ -1,7 +1,7 @@
 """Connect the outputs of a custom Function's ``forward`` to its autograd node.
 
 Outputs that are unchanged inputs, or views, are replaced by new tensors on the same memory, as their gradient
-goes through the Function, not through the view. Most of them may not be modified in place for that reason.
+goes through the Function, not through the view. For that reason most of them cannot be modified in place.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def connected(
     if node is not None:
         node.op.outputs = 1 if len(outputs) == 1 else 0
         node.output_avals = tuple(avals)
-        ctx._keep(saved_as)
+        ctx._store_saved(saved_as)
         if WATCHERS.taped is not None:
             WATCHERS.taped(node)
     ctx.dirty_tensors = ctx.non_differentiable = ()

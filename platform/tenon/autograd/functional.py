@@ -127,7 +127,13 @@ def vjp(
     func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Tensors, Tensors]:  # fmt: skip
-    """Return ``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian."""
+    """Return ``(func(inputs), v @ J)``: the outputs, and the product of ``v`` with the Jacobian
+    (torch.autograd.functional.vjp).
+
+    ``inputs`` is a tensor or a tuple of them, ``v`` has the form of the outputs and may be None for a single
+    element. With ``create_graph`` the results can be differentiated; with ``strict``, GradError is raised if
+    an output does not depend on an input.
+    """
     with enable_grad():
         several, points = _tuple(inputs, "inputs", "vjp")
         fresh = _fresh(points, create_graph)
@@ -143,7 +149,11 @@ def jvp(
     func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Tensors, Tensors]:  # fmt: skip
-    """Return ``(func(inputs), J @ v)``, by differentiating a backward pass with respect to its seed."""
+    """Return ``(func(inputs), J @ v)``: the outputs, and the product of the Jacobian with ``v``.
+
+    ``v`` has the form of the inputs; other parameters are those of ``vjp``. It is computed by differentiating
+    a backward pass with respect to its output gradients.
+    """
     with enable_grad():
         several, points = _tuple(inputs, "inputs", "jvp")
         vectors = _vector(v, points, several, _IN, "jvp")
@@ -300,7 +310,10 @@ def vhp(
     func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Tensors, Tensors]:  # fmt: skip
-    """Return ``(func(inputs), v @ H)`` of a scalar function."""
+    """Return ``(func(inputs), v @ H)``: the value of a scalar function, and ``v`` times its Hessian.
+
+    ``v`` has the form of the inputs; other parameters are those of ``vjp``.
+    """
     return _second(func, inputs, v, create_graph, strict, "vhp")
 
 
@@ -327,5 +340,5 @@ def hvp(
     func: Callable[..., Tensors], inputs: Tensors, v: Tensors | None = None, create_graph: bool = False,
     strict: bool = False,
 ) -> tuple[Tensors, Tensors]:  # fmt: skip
-    """Return ``(func(inputs), H @ v)`` of a scalar function: the values of ``vhp``, as H is symmetric."""
+    """Return ``(func(inputs), H @ v)`` of a scalar function: the results of ``vhp``, as H is symmetric."""
     return _second(func, inputs, v, create_graph, strict, "hvp")

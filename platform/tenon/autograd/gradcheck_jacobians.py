@@ -187,8 +187,8 @@ def analytical_jacobian(
 def _check_deprecated(name: str, grad_out: float, outputs: tuple[Tensor, ...]) -> None:
     """Warn that the function ``name`` is deprecated; ArgumentError for arguments that it does not take."""
     warnings.warn(
-        f"`{name}` was part of PyTorch's private API and is kept for old code only: use gradcheck, or"
-        " func.jacrev where the matrix itself is wanted.",
+        f"`{name}` was part of PyTorch's private API and exists for old code only: use gradcheck, or"
+        " func.jacrev to compute the matrix itself.",
         FutureWarning,
         stacklevel=3,
     )
@@ -223,7 +223,7 @@ def get_analytical_jacobian(
 ) -> tuple[tuple[Tensor, ...], bool, bool, bool]:
     """Deprecated. Return the Jacobians ``[input, output]`` of ``output`` by backward passes, and three bools.
 
-    They tell whether two passes agree within ``nondet_tol``, and whether sizes and dtypes are those of the
+    They state whether two passes agree within ``nondet_tol``, and whether sizes and dtypes are those of the
     inputs: always True, as GradcheckError is raised otherwise.
     """
     _check_deprecated("get_analytical_jacobian", grad_out, (output,))
@@ -269,7 +269,7 @@ def _get_numerical_jacobian(
 
     results = run()
     if not is_forward_ad and any(o.is_complex() for o in results):
-        raise ArgumentError("Expected output to be non-complex, as numbers that are moved are real.")
+        raise ArgumentError("Expected output to be non-complex, as the steps of finite differences are real.")
     active = list(range(len(targets)))
     rows = [numerical_jacobian(run, targets, active, k, eps, False) for k in range(len(results))]
     return [tuple(_matrix(rows[k][i], targets[i]) for k in range(len(results))) for i in active]

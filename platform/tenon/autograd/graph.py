@@ -49,7 +49,7 @@ class Node(metaclass=_NodeMeta):
 
 
 def increment_version(tensor: Tensor | Iterable[Tensor]) -> None:
-    """Increment the version counter of ``tensor`` (or several) after a change that autograd did not see."""
+    """Increment the version counter of ``tensor`` (or several) after a change that no op recorded."""
     for each in (tensor,) if isinstance(tensor, Tensor) else tensor:
         if each._version_counter is not UNCOUNTED:
             each._counter()[0] += 1
@@ -63,7 +63,7 @@ class _unsafe_preserve_version_counter:
         self.versions = [t._version for t in self.tensors]
 
     def __enter__(self) -> None:
-        """Nothing to do: the constructor has read the versions."""
+        """Do nothing: the constructor has read the versions."""
 
     def __exit__(self, *exc: object) -> None:
         for tensor, version in zip(self.tensors, self.versions, strict=True):
@@ -71,7 +71,10 @@ class _unsafe_preserve_version_counter:
 
 
 def get_gradient_edge(tensor: Tensor) -> GradientEdge:
-    """Return the edge that ``tensor``'s gradient flows along; a leaf's node is its ``AccumulateGrad``."""
+    """Return the ``GradientEdge`` of a tensor: its node and its index among that node's outputs.
+
+    The node of a leaf is its ``AccumulateGrad``. GradError unless the tensor requires grad.
+    """
     if not tensor.requires_grad:
         raise GradError(
             "It is not possible to get the gradient edge for a Tensor that does not require gradients"
@@ -81,11 +84,17 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
 
 
 class saved_tensors_hooks(SavedTensorsHooks):
-    """While active, the tape saves ``pack_hook(tensor)``, and backward reads it through ``unpack_hook``."""
+    """While active, ops save ``pack_hook(tensor)`` for each tensor, and backward calls ``unpack_hook`` on it.
+
+    TypeError if ``unpack_hook`` returns anything but a tensor.
+    """
 
 
 class save_on_cpu(SavedTensorsHooks):
-    """While active, the tape keeps saved tensors on the CPU, and copies them back for backward."""
+    """While active, saved tensors are copied to the CPU, and back to their device for backward.
+
+    ``pin_memory`` and ``device_type`` have no effect.
+    """
 
     def __init__(self, pin_memory: bool = False, device_type: str = "cuda") -> None:
         super().__init__(lambda t: (t.device, t.cpu()), lambda packed: packed[1].to(packed[0]))

@@ -53,8 +53,8 @@ class Saved:
         """
         if node is None and self.index is not None:
             raise FreedGraphError(
-                f"The graph of {self.owner} is gone, and with it the output that it saved: read saved_tensors"
-                " while a tensor that the function returned is alive."
+                f"The graph of {self.owner} was freed, and with it the output that it saved: read"
+                " saved_tensors while a tensor that the function returned is referenced."
             )
         if self.packed is not None:
             tensor = self.packed.unpack()
@@ -79,7 +79,7 @@ class Saved:
         return output
 
 
-class KeptTensor(Saved):
+class StandaloneSaved(Saved):
     """A saved tensor without a node that owns it, for ``_C._autograd._make_saved_tensor``."""
 
     __slots__ = ("node",)
@@ -94,10 +94,10 @@ class KeptTensor(Saved):
 
 
 class SavedNone:
-    """Stands for a None that a custom Function saved."""
+    """The saved value for a None that was passed to ``save_for_backward``."""
 
     def register_hooks(self, pack_hook: PackHook, unpack_hook: UnpackHook | None = None) -> None:
-        """Raise: there is nothing to pack."""
+        """Raise GradError: there is no tensor to pack."""
         raise GradError("Calling register_hooks on a saved tensor with value None is forbidden")
 
 

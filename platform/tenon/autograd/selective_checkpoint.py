@@ -1,7 +1,7 @@
 """Selective activation checkpointing: a policy chooses the results that are cached, not recomputed.
 
 The forward calls the policy for each op and caches results by the op's number in the order of calls; the
-recomputation looks them up by the same number. Both are the innermost interceptor: they see ops after
+recomputation looks them up by the same number. Both are the innermost interceptor: they receive ops after
 autocast, and the tape is recorded as usual, but the kernel of a cached result is not called.
 """
 
@@ -139,9 +139,9 @@ class _CachedResult:
             )
         if not mutable and any(counter[0] != then for counter, then in self.counters):
             raise ModifiedValueError(
-                f"Tensor cached during selective activation checkpoint has been mutated: what {op.name} gave"
-                " was modified in place since. Use the out-of-place form, do not keep it, or pass"
-                " allow_cache_entry_mutation=True."
+                "Tensor cached during selective activation checkpoint has been mutated: the result of"
+                f" {op.name} was modified in place. Use the out-of-place form, do not cache the result, or"
+                " pass allow_cache_entry_mutation=True."
             )
         arrays, self.arrays = self.arrays, None
         return self._each(self._back, arrays) if self.offloaded else arrays

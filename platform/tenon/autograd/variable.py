@@ -23,13 +23,16 @@ class _VariableMeta(type):
 
 
 class Variable(metaclass=_VariableMeta):
-    """``Variable(data, requires_grad)`` returns a tensor; every tensor is an instance of ``Variable``."""
+    """PyTorch's former class of differentiable tensors: ``Variable(data, requires_grad)`` returns a tensor.
+
+    Every tensor is an instance of it.
+    """
 
     _execution_engine = _Engine()
 
     def __new__(  # type: ignore[misc]  # returns a tensor, as in PyTorch
         cls, data: object, requires_grad: bool = False, volatile: object = None
     ) -> Tensor:
-        """Return ``data`` (a tensor, or what ``tensor()`` takes) as a new tensor."""
+        """Return ``data``, a tensor or any data that ``tensor()`` accepts, as a new tensor."""
         result: Tensor = data.detach() if isinstance(data, Tensor) else _tensor(data)
         return result.requires_grad_(requires_grad)

@@ -54,7 +54,7 @@ def _own(value: Tensor) -> Tensor:
 
 
 def _needs_gradient(leaf: Tensor) -> bool:
-    """Whether the gradient of ``leaf`` may still be needed: it is of no transform that has returned."""
+    """Whether the gradient of ``leaf`` may still be needed: it belongs to no transform that has returned."""
     return bool(leaf.__dict__.get(_OWN) != _DONE)
 
 
@@ -367,10 +367,16 @@ def _rows(run: _Run, output: Tensor) -> list[Tensor]:
 def jacfwd(
     func: Callable[..., Nested], argnums: Argnums = 0, has_aux: bool = False, *, randomness: str = "error"
 ) -> Callable[..., Nested]:
-    """As ``jacrev``, under the name of torch's forward mode; ``no_grad`` in ``func`` does not stop it."""
+    """Return a function that returns the Jacobian of ``func``, as ``jacrev`` does (torch.func.jacfwd).
+
+    Unlike there, ``no_grad`` inside ``func`` does not stop derivatives.
+    """
     return _jacobian(func, argnums, has_aux, True)
 
 
 def hessian(func: Callable[..., Nested], argnums: Argnums = 0) -> Callable[..., Nested]:
-    """Return a function that returns the Hessian of ``func``: the Jacobian of its Jacobian."""
+    """Return a function that returns the Hessian of ``func``: the Jacobian of its Jacobian.
+
+    Of a function with a scalar result it has the shape ``input.shape + input.shape``.
+    """
     return jacfwd(jacrev(func, argnums), argnums)

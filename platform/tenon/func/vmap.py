@@ -126,7 +126,7 @@ def _size(leaves: list[Any], axes: list[int | None]) -> int:  # tensors, where t
         )
     if not sizes[0]:
         raise UnsupportedError(
-            "vmap over no samples: nothing is called, so that nobody knows the results' shape."
+            "vmap over a batch of size 0: the function is not called, so the shape of the results is unknown."
         )
     return int(sizes[0])
 

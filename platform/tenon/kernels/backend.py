@@ -142,19 +142,19 @@ class Backend:
         return kernel
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Array:
-        """An uninitialised array."""
+        """Return an uninitialised array of this shape and dtype on ``device``."""
         return self.xp.empty(shape, dtype)
 
     def from_host(self, array: np.ndarray, device: Device) -> Array:
-        """``array`` on ``device``; may be ``array`` itself where the device is the host."""
+        """Return ``array`` on ``device``; may be ``array`` itself if the device is the host."""
         raise BackendError(f"backend {self.name!r} defines no from_host; add it.")
 
     def to_host(self, array: Array) -> np.ndarray:
-        """``array`` as a NumPy array; may share memory where the device is the host."""
+        """Return ``array`` as a NumPy array; may share memory if the device is the host."""
         raise BackendError(f"backend {self.name!r} defines no to_host; add it.")
 
     def as_array(self, value: Operand) -> Array:
-        """A kernel's result as ``array_type`` (NumPy reductions return scalars)."""
+        """Return a kernel's result as ``array_type`` (NumPy reductions return scalars)."""
         return self.xp.asarray(value)
 
     def shares_memory(self, a: Array, b: Array) -> bool:
@@ -169,7 +169,7 @@ class Backend:
         work(0, count)
 
     def threads(self) -> int:
-        """The number of threads that kernels use; 1 if they do not run on the host."""
+        """Return the number of threads that kernels use; 1 if they do not run on the host."""
         return 1
 
     def set_threads(self, count: int) -> None:
@@ -184,7 +184,7 @@ class Backend:
         """Wait until all work submitted to the device is done; by default execution is synchronous."""
 
     def mark(self, device: Device | None = None) -> SupportsInt:
-        """A timestamp on the device's own clock, in nanoseconds, for profilers."""
+        """Return a timestamp on the device's own clock, in nanoseconds, for profilers."""
         import time
 
         return time.perf_counter_ns()
@@ -194,7 +194,8 @@ class Backend:
         raise BackendError(f"backend {self.name!r} does not report its memory.")
 
     def attends(self, query: Array, key: Array, value: Array) -> bool:
-        """Whether the fused op ``attention`` is faster than its parts for these arrays; False by default."""
+        """Return whether the fused op ``attention`` is faster than its parts for these arrays; by default
+        False."""
         return False
 
     def prefers_bfloat16(self, op: Op) -> bool:
@@ -206,7 +207,7 @@ class Backend:
         return False
 
     def trim(self) -> None:
-        """Return cached free memory to the system, after one-time work; a no-op by default."""
+        """Return cached free memory to the system, after one-time work; does nothing by default."""
 
     def bind(self, op: Op) -> Kernel:
         """The kernel of ``op`` on this backend, which runs the first row that accepts a call."""
@@ -254,7 +255,7 @@ class Backend:
 
 
 class _KernelsByOp(dict[Op, Kernel]):
-    """The kernels that ``bind`` returns, each bound at its first look-up."""
+    """The kernels that ``bind`` returns; each is bound when it is first looked up."""
 
     def __init__(self, bind: Callable[[Op], Kernel]) -> None:
         super().__init__()
@@ -364,7 +365,7 @@ def _check(backend: Backend, device: Device) -> None:
         count = len(backend.devices())
         if device.index >= count:
             raise DeviceError(
-                f"invalid device ordinal: {device} asked for, {count} {device.type} device(s) present."
+                f"invalid device ordinal: {device} requested, {count} {device.type} device(s) present."
             )
 
 

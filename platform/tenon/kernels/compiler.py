@@ -61,11 +61,11 @@ class AssignedLayouts(Protocol):
 
     @property
     def inputs(self) -> tuple[Layout, ...]:
-        """One for each input; the plain layout for what is no array."""
+        """The layout of each input; the plain one for an argument that is not an array."""
 
     @property
     def outputs(self) -> tuple[Layout, ...]:
-        """One for each output."""
+        """The layout of each output."""
 
 
 class LayoutRules(Protocol):
@@ -92,7 +92,7 @@ class LayoutRules(Protocol):
         """The layouts in which ``op`` is fastest; None if all are plain."""
 
     def follows(self, op: Op, ins: Sequence[Operand], outs: Sequence[Aval]) -> bool:
-        """Whether ``op`` is right on arrays of any one layout."""
+        """Whether the eager kernel of ``op`` computes the right values if all arrays have one layout, any."""
 
     def reorder(self, src: Array, src_layout: Layout, dst: Array, dst_layout: Layout) -> Thunk:
         """A thunk that copies ``src`` to ``dst``, each in its layout."""
@@ -113,22 +113,22 @@ class Compiler:
     """Base of the compilers of backends. Override what the backend can do; the others decline."""
 
     def fuse(self, cluster: Cluster) -> FusedKernel | None:
-        """One kernel for the ops of ``cluster``; None to run them one by one.
+        """Return one kernel for the ops of ``cluster``; None to run them one by one.
 
         An output array may be exactly one of the inputs. The kernel's ``bind`` may raise NotFusableError.
         """
         return None
 
     def fuse_each(self, cluster: Cluster, targets: tuple[int, ...]) -> MultiTensorKernel | None:
-        """A kernel that applies ``cluster`` to many tuples of flat arrays, as optimizers need it, or None.
+        """Return a kernel that applies ``cluster`` to many tuples of flat arrays, for optimizers, or None.
 
         Output ``k`` overwrites input ``targets[k]``.
         """
         return None
 
     def prepare(self, op: Op, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Array]) -> Thunk | None:
-        """Bind ``op`` to its buffers: a thunk that computes ``outs`` from ``ins``, or None if nothing is
-        faster than the eager kernel.
+        """Bind ``op`` to its buffers: return a thunk that computes ``outs`` from ``ins``, or None if nothing
+        is faster than the eager kernel.
 
         ``ins`` are arrays, Python numbers or None; ``outs`` arrays to write into, residuals included. The
         output of an elementwise op may alias an input.
@@ -136,8 +136,10 @@ class Compiler:
         return None
 
     def chain(self, thunks: Sequence[Thunk]) -> Sequence[tuple[int, Thunk]]:
-        """Merge consecutive ``thunks``, which ``prepare`` and ``FusedKernel.bind`` returned: pairs of how
-        many of them, in order, a thunk replaces, and that thunk."""
+        """Merge consecutive ``thunks``, which ``prepare`` and ``FusedKernel.bind`` returned.
+
+        Return pairs, in order: the number of thunks that a merged one replaces, and the merged thunk.
+        """
         return [(1, thunk) for thunk in thunks]
 
     def layouts(self) -> LayoutRules | None:

@@ -39,7 +39,7 @@ def channels_lie_last(x: Array) -> bool:
     return True
 
 
-def laid_last(xp: ArrayNamespace, x: Array) -> Array:
+def as_channels_last(xp: ArrayNamespace, x: Array) -> Array:
     """Return ``x`` as a dense channels_last array: a copy, or ``x`` itself if it is one or has another
     rank."""
     axes = LAST.get(x.ndim)
@@ -61,23 +61,23 @@ def in_c_order(xp: ArrayNamespace, x: Array) -> Array:
 def plain(kernel: Kernel, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs are in C order."""
 
-    def laid(x: Array, *others: Operand, **attrs: object) -> Operand:
+    def call(x: Array, *others: Operand, **attrs: object) -> Operand:
         out = kernel(x, *others, **attrs)
         return tuple(in_c_order(xp, o) for o in out) if out.__class__ is tuple else in_c_order(xp, out)
 
-    return laid
+    return call
 
 
 def following(kernel: Kernel, op: Op, xp: ArrayNamespace) -> Kernel:
     """Wrap ``kernel`` so that its outputs have the memory format of the first ``op.follows`` inputs."""
     visible, both = op.outputs, op.follows > 1
 
-    def followed(x: Array, *others: Operand, **attrs: object) -> Operand:
+    def call(x: Array, *others: Operand, **attrs: object) -> Operand:
         out = kernel(x, *others, **attrs)
         if not (channels_lie_last(x) or (both and channels_lie_last(others[0]))):
             return out
         if out.__class__ is tuple:
-            return (*(laid_last(xp, o) for o in out[:visible]), *out[visible:])
-        return laid_last(xp, out)
+            return (*(as_channels_last(xp, o) for o in out[:visible]), *out[visible:])
+        return as_channels_last(xp, out)
 
-    return followed
+    return call

@@ -37,10 +37,11 @@ _EMPTY = inspect.Parameter.empty
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A guard on a call: ``code`` is an expression over the op's arguments, ``says`` its description.
+    """A condition on the arguments of a call, which has to be true for a kernel to compute it.
 
-    ``names`` maps further names in ``code`` to values; ``shown`` is an expression whose value is reported if
-    the guard fails. Use the functions below, or ``asks`` for a predicate of your own.
+    ``code`` is a Python expression over the op's arguments, ``says`` its description in words. ``names`` maps
+    further names in ``code`` to values; ``shown`` is an expression whose value is reported if the condition
+    is false. Create one by the functions below, or by ``asks`` from a predicate of your own.
     """
 
     code: str
@@ -49,21 +50,21 @@ class Condition:
     shown: str = ""
 
     def __or__(self, other: Condition) -> Condition:
-        """A condition that holds if either does."""
+        """Return the condition that is true if either is."""
         names = {**self.names, **other.names}
         shown = ", ".join(filter(None, dict.fromkeys((self.shown, other.shown))))
         return Condition(f"({self.code} or {other.code})", f"{self.says}, or {other.says}", names, shown)
 
 
 def size_at_least(argument: str, count: int) -> Condition:
-    """Require that the array has ``count`` elements or more."""
+    """Return the condition that the array ``argument`` has ``count`` elements or more."""
     return Condition(
         f"{argument}.size >= {count}", f"{argument} has {count:,} elements or more", {}, f"{argument}.size"
     )
 
 
 def dtype_is(dtype: npt.DTypeLike, *arguments: str) -> Condition:
-    """Require that the arrays are of ``dtype``; one whose name ends with ``?`` may be None."""
+    """Return the condition that the arrays have ``dtype``; one whose name ends with ``?`` may be None."""
     dtype = np.dtype(dtype)
     code, names = [], [a.rstrip("?") for a in arguments]
     for name, argument in zip(names, arguments, strict=True):
@@ -79,7 +80,10 @@ def itself(x: Operand) -> Operand:
 
 
 def asks(question: Callable[..., object], says: str) -> Condition:
-    """Require that the predicate ``question`` holds for the arguments named by its parameters."""
+    """Return the condition that the predicate ``question`` is true; ``says`` describes it in words.
+
+    It is called with the arguments of the op that its parameters name.
+    """
     name = f"{getattr(question, '__name__', 'question').strip('_<>')}_{id(question):x}"
     return Condition(f"{name}({', '.join(_parameters(question))})", says, {name: question})
 
@@ -232,9 +236,9 @@ class Choice:
                 indent = "        "
             if row.declines:
                 lines += [
-                    f"{indent}made = {call}",
-                    f"{indent}if made is not NotImplemented:",
-                    f"{indent}    return made",
+                    f"{indent}result = {call}",
+                    f"{indent}if result is not NotImplemented:",
+                    f"{indent}    return result",
                 ]
             else:
                 lines.append(f"{indent}return {call}")
@@ -273,7 +277,7 @@ class Choice:
         for i, (row, signature) in enumerate(zip(self.rows, self._signatures, strict=True)):
             failed = next((c for c in row.accepts if not self._holds(c, arguments)), None)
             if failed is not None:
-                yield row, f"asks for: {failed.says}{self._actual_value(failed, arguments)}"
+                yield row, f"requires: {failed.says}{self._actual_value(failed, arguments)}"
                 continue
             if row.declines:
                 call = f"kernel{i}({self._call_arguments(signature)})"

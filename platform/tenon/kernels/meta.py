@@ -1,7 +1,7 @@
 """The meta device: tensors with shape and dtype but no data.
 
-Its arrays are ``Aval``s and its kernels are the ops' own ``infer``, so what runs here runs at no
-cost and allocates nothing. ``nn.Linear(..., device="meta")`` followed by ``to_empty`` uses it.
+Its arrays are ``Aval``s and its kernels the shape rules of ops (``infer``), so that ops compute nothing and
+allocate nothing. ``nn.Linear(..., device="meta")`` followed by ``to_empty`` uses it.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class MetaBackend(Backend):
         )
 
     def as_array(self, value: Operand) -> Operand:
-        """``value`` itself."""
+        """Return ``value`` itself."""
         return value
 
     def shares_memory(self, a: Aval, b: Aval) -> bool:
-        """False: there is no memory."""
+        """Return False: there is no memory."""
         return False
 
     def device_of(self, array: Aval) -> Device:
@@ -58,7 +58,7 @@ class MetaBackend(Backend):
         return _META
 
     def memory(self, device: Device | None = None) -> MemoryStats:
-        """Zeros: nothing is allocated."""
+        """Return zeros: nothing is allocated."""
         return MemoryStats(0, 0, None)
 
 
@@ -67,7 +67,7 @@ def _several(avals: Aval | tuple[Aval, ...]) -> tuple[Aval, ...]:
 
 
 def _of_numbers(op: Op) -> Kernel:
-    """``op.infer``, except that a call on Python numbers only, as gradient rules make, returns a number."""
+    """Return ``op.infer`` as a kernel that of Python numbers only, as in gradient rules, returns a number."""
 
     def call(*args: Operand, **attrs: object) -> Operand:
         for a in args:

@@ -1,8 +1,8 @@
 """The memory layout of elementwise results: the axis order of PyTorch's TensorIterator.
 
-NumPy leaves C order only if all operands agree on another one. PyTorch consults the operands in order: axes
-that the strides of the first do not order (it is broadcast over them) are ordered by those of the next. Users
-see it in ``stride()``, and in the order of random numbers, which are drawn in memory order.
+NumPy's results are in C order unless all operands have the same other order. PyTorch orders axes by the
+strides of the first operand; those over which it is broadcast by the strides of the next, and so on. The
+order is visible in ``stride()``, and in random numbers, which are drawn in memory order.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _compare(inner: int, outer: int, shape: Sequence[int], operands: Sequence[Se
 
 
 def memory_order(x: Array) -> tuple[int, ...] | None:
-    """The axes, from the slowest to the fastest, of an array with the layout of ``x``, as ``empty_like``
-    creates it; None for C order."""
+    """Return the axes, from the outermost to the innermost, in which ``empty_like(x)`` stores its elements;
+    None for C order."""
     if not hasattr(x, "flags") or not x.size:
         return None
     if x.flags.c_contiguous:
@@ -70,7 +70,7 @@ def _broadcast(arrays: Sequence[Array]) -> list[int] | None:
 
 
 def ordered(kernel: Kernel, operands: Sequence[Operand], attrs: Attrs) -> Array:
-    """``kernel(*operands, **attrs)`` of an elementwise op, with the memory layout of TensorIterator.
+    """Return ``kernel(*operands, **attrs)`` of an elementwise op, with the memory layout of TensorIterator.
 
     The kernel receives transposed operands, whose axes are in that order, so its C-ordered result is right.
     """

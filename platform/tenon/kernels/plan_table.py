@@ -14,6 +14,7 @@ from tenon.kernels.rounding import Kernel
 
 
 def _arity(op: Op) -> int:
+    """Return the number of operands of a simple op, or ``VIEW`` or ``ANY``, by which dispatch runs it."""
     if not op.simple or op.variadic:
         return ANY
     if op.view:
@@ -21,8 +22,8 @@ def _arity(op: Op) -> int:
     return len(op.inputs)
 
 
-def _keeps(op: Op) -> Keeps:
-    """Which inputs of ``op`` the tape saves."""
+def _saved_inputs(op: Op) -> Keeps:
+    """Return masks of the inputs of ``op`` that the tape saves; see ``engine/plans.py``."""
     names, saves, reads = [n.lstrip("*") for n in op.inputs], op.saves, op.reads
 
     def masked(saved: Collection[str]) -> Mask:
@@ -39,7 +40,7 @@ def _keeps(op: Op) -> Keeps:
 
 
 class PlanTable(dict[Op, Plan]):
-    """The plans of one backend, built at the first look-up of an op."""
+    """The plans of one backend; each is built when its op is first looked up."""
 
     def __init__(self, backend: Any) -> None:  # a Backend, whose module imports this one
         super().__init__()
@@ -50,15 +51,15 @@ class PlanTable(dict[Op, Plan]):
         plan = Plan()
         plan.op = op
         kernels = backend.kernels[op], backend.short_kernels[op]
-        plan.kernel, plan.short_kernel = self._laid_out(op, kernels)
+        plan.kernel, plan.short_kernel = self._with_memory_format(op, kernels)
         plan.value_kernel, plan.short_value_kernel = plan.kernel, plan.short_kernel
         if op.residuals:
             kernels = backend.for_values(op, kernels[0]), backend.for_values(op, kernels[1])
-            plan.value_kernel, plan.short_value_kernel = self._laid_out(op, kernels)
+            plan.value_kernel, plan.short_value_kernel = self._with_memory_format(op, kernels)
         plan.promotion, plan.unify, plan.arity = op.promotion, unify, _arity(op)
         plan.new_array = op.simple and not op.view
         plan.gradient = BY_DTYPE if op.integral else op.differentiable
-        plan.keeps, plan.saves_out = _keeps(op), op.saves_out
+        plan.keeps, plan.saves_out = _saved_inputs(op), op.saves_out
         plan.joint, plan.rules, plan.residuals = op.joint, op.rules, op.residuals
         plan.several = op.outputs != 1
         several = op.kind is Kind.ELEMENTWISE and len(op.inputs) > 1
@@ -66,8 +67,9 @@ class PlanTable(dict[Op, Plan]):
         self[op] = plan
         return plan
 
-    def _laid_out(self, op: Op, kernels: tuple[Kernel, Kernel]) -> tuple[Kernel, Kernel]:
-        """``kernels``, wrapped to propagate or to drop the input's memory format where ``op`` declares it."""
+    def _with_memory_format(self, op: Op, kernels: tuple[Kernel, Kernel]) -> tuple[Kernel, Kernel]:
+        """Return ``kernels``, wrapped to propagate the input's memory format, or to return C order, if ``op``
+        declares that."""
         if op.plain and self.backend.xp is not None:
             return plain(kernels[0], self.backend.xp), plain(kernels[1], self.backend.xp)
         if not op.follows:

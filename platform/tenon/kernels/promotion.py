@@ -30,7 +30,7 @@ def number_dtype(number: object) -> dtype:
 
 
 def result_type(*args: Operand) -> dtype:
-    """torch.result_type over any number of tensors, arrays and Python numbers."""
+    """Return the dtype of an operation on these tensors, arrays and Python numbers (torch.result_type)."""
     ranks: list[dtype | None] = [None, None, None]  # dimensioned, 0-d, numbers
     for a in args:
         if a is None:
@@ -94,7 +94,7 @@ def _need_equal(op: Op, args: tuple[Operand, ...]) -> None:
 
 
 def _wrapped(number: int, to: dtype) -> Operand:
-    """``number`` wrapped around to the range of the integer dtype ``to``, as in PyTorch."""
+    """Return ``number`` wrapped around to the range of the integer dtype ``to``, as in PyTorch."""
     limits = np.iinfo(to.numpy)
     if limits.min <= number <= limits.max:
         return number
@@ -111,9 +111,7 @@ def convert_number(number: Operand, to: dtype) -> complex | np.generic:
     if to.category == INTEGER:
         return _wrapped(int(number), to)
     if to is dtypes.bfloat16 and not isinstance(number, complex):
-        return to.numpy.type(
-            number
-        )  # ml_dtypes' arrays take no part in NumPy's weak typing of Python numbers
+        return to.numpy.type(number)  # ml_dtypes' arrays do not support NumPy's weak typing of Python numbers
     if to.category == FLOATING:
         return float(number) if not isinstance(number, complex) else number
     if to.category == COMPLEX:

@@ -1,4 +1,4 @@
-"""Rounding of composites on 16-bit floats: as PyTorch's single ops, which compute in float32."""
+"""Round composites on 16-bit floats once at the end, as PyTorch's single ops, which compute in float32."""
 
 from __future__ import annotations
 

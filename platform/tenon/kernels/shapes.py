@@ -10,7 +10,7 @@ from tenon.errors import ShapeError
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """The common shape after broadcasting; ShapeError in PyTorch's words if there is none.
+    """Return the common shape after broadcasting; ShapeError with PyTorch's message if there is none.
 
     >>> broadcast_shapes((2, 1), (3,))
     (2, 3)
@@ -64,14 +64,17 @@ def normalize_axes(axes: int | Sequence[int] | None, rank: int) -> Shape:
 
 
 def reduced_shape(shape: Shape, axes: Shape, keepdims: bool) -> Shape:
-    """``shape`` after reducing ``axes``."""
+    """Return ``shape`` after reducing ``axes``, which are removed, or with ``keepdims`` have size 1."""
     if keepdims:
         return tuple(1 if i in axes else s for i, s in enumerate(shape))
     return tuple(s for i, s in enumerate(shape) if i not in axes)
 
 
 def matmul_shape(x: Shape, y: Shape) -> Shape:
-    """Result shape of ``x @ y`` with PyTorch's 1-d rules."""
+    """Return the shape of ``x @ y``, where a vector is a row on the left and a column on the right.
+
+    ShapeError for 0-d operands and if the inner sizes differ.
+    """
     if not x or not y:
         raise ShapeError(
             f"both arguments to matmul need to be at least 1D, but they are {len(x)}D and {len(y)}D. "
@@ -95,7 +98,10 @@ def _matrix(shape: Shape) -> str:
 
 
 def infer_reshape(shape: Shape, target: Sequence[int]) -> Shape:
-    """``target`` with a single -1 replaced by the inferred size; ShapeError in PyTorch's words otherwise."""
+    """Return ``target`` with its -1, if any, replaced by the size that keeps the number of elements.
+
+    ShapeError with PyTorch's message if the number of elements differs or there are several -1.
+    """
     size = math.prod(shape)
     known = math.prod(target)
     if known.__class__ is int and known and target.__class__ is tuple:  # 0.3 us where the rest takes 2

@@ -1,4 +1,4 @@
-"""The kernels of a backend, and which one computes a call: the rows that ``tenon doctor kernels`` prints."""
+"""The kernels of a backend, and which one computes a call: what ``tenon doctor kernels`` prints."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def explain(backend: Backend, op: Op, args: Sequence[Operand], attrs: Mapping[st
         if any(new is not old for new, old in zip(passed[0], args, strict=True)):
             yield short.name, "converts the arguments for the rows below, and their result"
         elif short.accepts:
-            yield short.name, f"asks for: {short.accepts}"
+            yield short.name, f"requires: {short.accepts}"
         args, attrs = passed
     for row, why in choice.explain(args, attrs):
         yield row.name, why
