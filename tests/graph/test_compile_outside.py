@@ -174,7 +174,7 @@ def of_a_replaced_forward():
 PLACES = [value for name, value in list(globals().items()) if name.startswith("of_")]
 
 
-@pytest.mark.filterwarnings("ignore:.*tensor work of these hooks")
+@pytest.mark.filterwarnings("ignore:.*ops of these hooks")
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__[3:])
 def test_a_value_changed_outside_is_seen(place, monkeypatch):
     monkeypatch.setitem(globals(), "RATE", 1.0)

@@ -174,7 +174,7 @@ def test_what_changes_between_calls_is_seen(twins, change, programs):
     twins.check(build, calls=10, programs=programs, tolerance=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:tenon.compile. the tensor work of these hooks")
+@pytest.mark.filterwarnings("ignore:tenon.compile. the ops of these hooks")
 def test_hooks_that_come_and_go_are_seen(twins):
     build = training(twins, OPTIMIZERS["SGD momentum"], _hook)
 

@@ -14,7 +14,8 @@ from tenon.tensors.pytree import REGISTERED, TreeSpec, tree_flatten
 
 
 def flattened(args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> tuple[Leaves, Hashable]:
-    """Return the leaves of the arguments and their structure; a number of leaves if they are not nested."""
+    """Return the leaves of the arguments and their structure, which is their number if they are not
+    nested."""
     if not kwargs and not any(
         a.__class__ in _CONTAINERS or a.__class__ in REGISTERED or hasattr(a, "_fields") for a in args
     ):
@@ -42,7 +43,8 @@ def _hashable(spec: TreeSpec) -> Hashable:
 
 
 def key_of(leaves: Leaves) -> tuple[Hashable, ...]:
-    """Return the part of a case's key for the leaves: shapes and dtypes of tensors, other values."""
+    """Return the part of a case's key for the leaves: shapes and dtypes of tensors, and other values
+    themselves."""
     seen: dict[int, int] = {}
     return tuple(
         (

@@ -26,7 +26,7 @@ from tenon.errors import NotFusableError
 from tenon.kernels.shapes import broadcast_shapes, reduced_shape
 from tenon.ops.movement import Expand, Reshape
 
-#: Ops that a cluster may hold as far as they only add, drop or repeat axes of size 1.
+#: Ops that a cluster may have if they only add, drop or repeat axes of size 1.
 MOVES = (Reshape, Expand)
 _BOOL, _FLOAT64 = np.dtype(np.bool_), np.dtype(np.float64)
 _NUMBERS = (bool, int, float)
@@ -162,7 +162,7 @@ class Builder:
 
     def _input(self, aval: Aval) -> Value:
         if self.steps:
-            raise NotFusableError("a cluster's inputs come before its ops; declare them first.")
+            raise NotFusableError("an input was added after an op; add all inputs of a cluster first.")
         self.inputs.append(aval)
         return Value(self, Ref(len(self.inputs) - 1), aval, weak=len(self.inputs) - 1 in self.numbers)
 
@@ -185,7 +185,7 @@ class Builder:
             return self._movement("expand" if isinstance(op, Expand) else "reshape", args[0], attrs)
         if isinstance(op, Composite):
             return self._parts(op, args, attrs)
-        raise NotFusableError(f"op {name!r} has no expression and no parts, so it runs as its own kernel.")
+        raise NotFusableError(f"op {name!r} has no expression and no parts, so it cannot be fused.")
 
     def _parts(self, op: Composite, args: tuple[Operand, ...], attrs: Attrs) -> Value | tuple[Value, ...]:
         """Append the parts of a composite."""
@@ -196,17 +196,17 @@ class Builder:
     def _checked(self, value: object) -> Value:
         if isinstance(value, Value):
             return value
-        raise NotFusableError(f"a part of a cluster is {value!r}, not an array; leave it outside.")
+        raise NotFusableError(f"a part of a cluster is {value!r}, not an array; exclude it.")
 
     def _elementwise(self, op: Op, text: str, args: tuple[Operand, ...], attrs: Attrs) -> Value:
         name = op.name
         values = [a for a in args if isinstance(a, Value)]
         shape = broadcast_shapes(*[v.aval.shape for v in values])
         computed = self._common_dtype(op, args)
-        kept = {**op.defaults, **attrs}
+        all_attrs = {**op.defaults, **attrs}
         if name == "cast":
             dtype: np.dtype = np.dtype(getattr(attrs["dtype"], "numpy", attrs["dtype"]))
-            kept["dtype"] = dtype
+            all_attrs["dtype"] = dtype
             computed = args[0].aval.dtype
         else:
             dtype = _BOOL if op.boolean else computed
@@ -214,7 +214,7 @@ class Builder:
             raise NotFusableError(f"op {name!r} computes complex numbers, which are not fused.")
         if (op.float_only or op.promotion == "float") and computed.kind not in "fV":
             raise NotFusableError(f"op {name!r} of {computed} first becomes a float; cast it before.")
-        return self._append(name, args, kept, Aval(shape, dtype), text, computed)
+        return self._append(name, args, all_attrs, Aval(shape, dtype), text, computed)
 
     def _common_dtype(self, op: Op, args: tuple[Operand, ...]) -> np.dtype:
         """Return the dtype in which ``op`` computes; NotFusableError if operands would have to be cast."""
@@ -259,8 +259,8 @@ class Builder:
             raise NotFusableError(f"mean of {x.aval.dtype} is not fused; cast it first.")
         if all(shape[a] == 1 for a in axes):  # nothing to add up
             x = self.apply(table["ne"], (x, 0), {}) if logic and x.aval.dtype.kind != "b" else x
-            kept = reduced_shape(shape, axes, bool(attrs.get("keepdims")))
-            return self._movement("reshape", x, {"shape": kept})
+            reduced = reduced_shape(shape, axes, bool(attrs.get("keepdims")))
+            return self._movement("reshape", x, {"shape": reduced})
         out = Aval(reduced_shape(shape, axes, bool(attrs.get("keepdims"))), _BOOL if logic else x.aval.dtype)
         reduction = {"axes": axes, "keepdims": bool(attrs.get("keepdims"))}
         return self._append(name, (x,), reduction, out, "", x.aval.dtype)
@@ -332,7 +332,7 @@ class Value:
         return self.aval.size
 
     def __bool__(self) -> bool:
-        raise NotFusableError("the path taken depends on an array's values, which a cluster does not know.")
+        raise NotFusableError("a branch depends on an array's values, which a cluster does not have.")
 
     def __add__(self, other: Value | float) -> Operand:
         return self.builder.apply(table["add"], (self, other), {})

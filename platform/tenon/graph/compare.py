@@ -33,7 +33,7 @@ def difference(a: Recording, b: Recording) -> str | None:
         return difference
     targets = [o.tensor for o in a.outside], [o.tensor for o in b.outside]
     if [id(t) for t in targets[0]] != [id(t) for t in targets[1]]:
-        return "tensors from outside the function are others at every call; pass them as arguments"
+        return "tensors from outside the function differ from call to call; pass them as arguments"
     for one, other in zip(a.returned, b.returned, strict=False):
         if not _same_object(one, other):
             return _returned_difference(other)
@@ -45,8 +45,8 @@ def difference(a: Recording, b: Recording) -> str | None:
 def fingerprint(recording: Recording) -> bytes:
     """Return a digest that is equal for two recordings of the same program.
 
-    Take it before passes change the graph. A digest, as the text of a large graph and its constants would
-    be kept for as long as the program.
+    It is computed before passes change the graph. It is a digest because the text of a large graph and its
+    constants would need memory as long as the program exists.
     """
     facts: list[object] = [[id(o.tensor) for o in recording.outside]]
     facts += [value if isinstance(value, Output | Argument) else id(value) for value in recording.returned]
@@ -91,7 +91,9 @@ def _node_difference(m: Node, n: Node, positions: dict[Node, int], others: dict[
     if m.avals != n.avals:
         return f"another shape or dtype ({m.avals} before, {n.avals} now)"
     if m.kind == "constant" and not np.array_equal(_bytes(m.value), _bytes(n.value)):
-        return "a tensor made from Python data has other values at every call; pass it as an argument"
+        return (
+            "the values of a tensor created from Python data differ from call to call; pass it as an argument"
+        )
     if [_comparable_argument(x, positions) for x in m.args] != [
         _comparable_argument(x, others) for x in n.args
     ]:
@@ -119,10 +121,10 @@ def _repr(value: object) -> object:
 
 def _returned_difference(value: object) -> str:
     if isinstance(value, _COMPARED):
-        return "what is returned (a Python number or object changed)"
+        return "the returned value (a Python number or object changed)"
     return (
-        f"what is returned holds another {type(value).__name__} at every call. Return tensors as they are, in"
-        " tuples, lists, dictionaries or named tuples, and make other objects of them after the call"
+        f"the returned value contains a new {type(value).__name__} in every call. Return tensors in tuples,"
+        " lists, dictionaries or named tuples, and create other objects from them after the call"
     )
 
 
@@ -132,7 +134,7 @@ def _attrs(node: Node) -> str:
 
 
 def _comparable(value: object) -> object:
-    """Return ``value`` in comparable form: a function by its code, and the values that it holds."""
+    """Return ``value`` in comparable form: a function as its code and the values that it captured."""
     if isinstance(value, Value):
         return ("tensor", aval_of(value.raw))
     if isinstance(value, np.ndarray):
@@ -152,7 +154,7 @@ def _comparable(value: object) -> object:
 
 
 _PLAIN = (bool, int, float, complex, str, type(None), np.dtype, type)
-#: Types of values that may be created afresh by every call.
+#: Types of values that every call may create anew.
 _COMPARED = (*_PLAIN, bytes, range, np.generic, Size, Device, Output, Argument)
 
 

@@ -43,7 +43,7 @@ from tenon.tensors.precision import PRECISION
 LIMIT = 8
 #: Maximum number of recordings per case that wait for an equal one, and of calls discarded as set-up.
 PATIENCE = 4
-#: Maximum number of recordings per case over the life of a function; beyond, it stays eager.
+#: Maximum number of recordings per case over the lifetime of a function; then it stays eager.
 MANY = 64
 
 #: The key of a case: structure and leaves of the arguments, then the mode.
@@ -51,18 +51,18 @@ Key: TypeAlias = tuple[Hashable, ...]
 #: Whether gradients are enabled, inference mode, default dtype, default device.
 Mode: TypeAlias = tuple[bool, bool, dtype, Device]
 
-#: Held while a thread records; only one can at a time.
+#: Acquired while a thread records; only one can at a time.
 _RECORDING = threading.Lock()
 
 
 class Case:
     """The programs and pending recordings for calls with one key (shapes, dtypes, plain values)."""
 
-    __slots__ = ("alike", "calls", "pending", "reason", "recorded", "replays", "settled")
+    __slots__ = ("alike", "calls", "discarded", "pending", "reason", "recorded", "replays")
 
     def __init__(self) -> None:
         #: Numbers of calls without a program, of recordings, and of those discarded as set-up.
-        self.calls = self.recorded = self.settled = 0
+        self.calls = self.recorded = self.discarded = 0
         #: Recordings that no equal one has confirmed yet.
         self.pending: list[Recording] = []
         #: The compiled programs, the latest first.
@@ -111,10 +111,10 @@ class Compiled:
         own = getattr(instance, "__dict__", None)
         if own is None:
             return functools.partial(self, instance)
-        kept = own.get(key := f"_compiled_{self.function.__name__}_{id(self)}")
-        if kept is None:
-            kept = own[key] = Compiled(bound, self.fullgraph, self.explain)
-        return kept
+        compiled = own.get(key := f"_compiled_{self.function.__name__}_{id(self)}")
+        if compiled is None:
+            compiled = own[key] = Compiled(bound, self.fullgraph, self.explain)
+        return compiled
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
         """Pickle and copy the function only; the copy records again."""
@@ -160,7 +160,7 @@ class Compiled:
             except DivergedError as error:
                 reason = f"one call ran eagerly: {error}"
                 if reason not in self.reasons[-1:]:
-                    self._tell(reason)
+                    self._report(reason)
                 return self.function(*args, **kwargs)
             if result is not MISS:
                 return result
@@ -169,7 +169,7 @@ class Compiled:
     def _find(
         self, args: tuple[Nested, ...], kwargs: dict[str, Nested], mode: Mode
     ) -> tuple[Leaves, Case | None]:
-        """Return the leaves of the arguments, and their case or None to run eagerly."""
+        """Return the leaves of the arguments, and their case, or None to run eagerly."""
         leaves, structure = flattened(args, kwargs)
         key = (structure, key_of(leaves), *mode)
         try:
@@ -187,7 +187,7 @@ class Compiled:
                     self._stay_eager(self._too_many())
                 return leaves, None
             if self.cases:
-                self._tell(f"another kind of call: {described(leaves)}")
+                self._report(f"another kind of call: {described(leaves)}")
             case = self.cases.setdefault(key, Case())
         elif case.replays and structure == len(args) and not kwargs:
             quick = case.alike = case.alike or alike(leaves)
@@ -207,7 +207,7 @@ class Compiled:
             return own(*args, **kwargs)
 
     def _record(self, case: Case, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
-        """Call the function, recorded if this call of the case is to be."""
+        """Call the function; record the call if the case still needs recordings."""
         if not STANCE.may_record(_name(self.function)):
             return self.function(*args, **kwargs)
         case.calls += 1
@@ -220,17 +220,17 @@ class Compiled:
                 self._refuse(case, self._too_many())
                 return self.function(*args, **kwargs)
             if case.replays:
-                self._tell("recorded again: " + "; ".join(_broken(case.replays[0])))
+                self._report("recorded again: " + "; ".join(_broken(case.replays[0])))
             earlier = case.pending[-1].places if case.pending else None
             before = earlier.read_all() if earlier else []
             result, recording = record(self.function, args, kwargs, self.fullgraph)
             case.recorded += 1  # not what raised or was interrupted
             changed = earlier.differing(before) if earlier else []
-            if self._judge(case, recording):
+            if self._compile_if_confirmed(case, recording):
                 if changed:
                     self._warn(
                         f"{_name(self.function)} changes {_listed(changed)} itself. Its program does not:"
-                        " what Python does beside the ops happens only while a call is recorded or eager"
+                        " Python code other than ops runs only while a call is recorded or eager"
                     )
                 del recording
                 backend_named("cpu").trim()  # temporaries of both recordings and of the compilation
@@ -238,30 +238,30 @@ class Compiled:
         finally:
             _RECORDING.release()
 
-    def _judge(self, case: Case, recording: Recording | CaptureError) -> bool:
-        """Compile a recording that equals a pending one, else keep it as pending.
+    def _compile_if_confirmed(self, case: Case, recording: Recording | CaptureError) -> bool:
+        """Compile a recording that equals a pending one, else add it to the pending ones.
 
         After ``PATIENCE`` different recordings the case stays eager. Returns whether a program was compiled.
         """
         if isinstance(recording, DivergedError):
-            self._tell(f"not recorded: {recording}")
+            self._report(f"not recorded: {recording}")
             return False
         if isinstance(recording, CaptureError):
             self._refuse(case, str(recording))
             return False
-        if recording.settling is not None and case.settled < PATIENCE:
-            case.settled += 1
+        if recording.settling is not None and case.discarded < PATIENCE:
+            case.discarded += 1
             return False
         text = fingerprint(recording)
         for replay in case.replays:
             if replay.text == text and replay.fits():
-                for dropped in filter(None, (guard.forgive() for guard in replay.recording.guards)):
+                for dropped in filter(None, (guard.accept_change() for guard in replay.recording.guards)):
                     self._warn(
-                        f"{_listed(dropped)} changed in many calls and never changed what was recorded: it is"
-                        " not looked at any more. If it can matter, pass it as an argument"
+                        f"{_listed(dropped)} changed in many calls without effect on the recorded graph, and"
+                        " is not checked any more. If it can have an effect, pass it as an argument"
                     )
                 if not _broken_guards(replay):
-                    self._tell("what changed does not matter to the program")
+                    self._report("the change has no effect on the program")
                     return False
         for first in case.pending:
             if difference(first, recording) is None:
@@ -283,15 +283,15 @@ class Compiled:
         if recording.hooks and not self._warned_hooks:
             self._warned_hooks = True
             self._warn(
-                "the tensor work of these hooks is part of the program, but their Python does not run again: "
-                f"{', '.join(recording.hooks)}. What they print, count or append stays as it is"
+                "the ops of these hooks are part of the program, but their Python code does not run again: "
+                f"{', '.join(recording.hooks)}. They print, count and append nothing in later calls"
             )
         backward = recording.backward
         for graph in [recording.graph] if backward is None else [recording.graph, backward.graph]:
             for simplify in passes.default(backend):
                 simplify(graph)
             graph.verify()
-        self._tell(f"compiled {recorded} nodes")
+        self._report(f"compiled {recorded} nodes")
         replay: Replay | DifferentiableReplay
         if backward is None:
             replay = Replay(recording, backend)
@@ -301,10 +301,10 @@ class Compiled:
         return replay
 
     def _refuse(self, case: Case, reason: str) -> None:
-        """Keep the case eager for ``reason``; CaptureError with ``fullgraph``."""
+        """Run the case eagerly from now on for ``reason``; CaptureError with ``fullgraph``."""
         case.reason = reason
         if self.fullgraph:
-            self._tell(f"cannot be compiled: {reason}")
+            self._report(f"cannot be compiled: {reason}")
             raise self._uncompiled(reason)
         self._stay_eager(reason)
 
@@ -318,7 +318,7 @@ class Compiled:
 
     def _stay_eager(self, reason: str) -> None:
         """Record the reason to stay eager; the first time, warn."""
-        self._tell(f"stays eager: {reason}")
+        self._report(f"stays eager: {reason}")
         if not self._warned:
             self._warned = True
             self._warn(f"{_name(self.function)} runs eagerly: {reason}")
@@ -329,7 +329,7 @@ class Compiled:
             f" {self.reasons[-LIMIT:]}. Pad inputs to a few sizes, or compile a smaller part."
         )
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self.reasons.append(text)
         if self.explain:
             print(f"tenon.compile: {_name(self.function)}: {text}", file=sys.stderr)

@@ -30,7 +30,7 @@ class ForwardBackward:
         self.backend = backend
         self.program = Program(backward.graph, backend)
         self.bound = -1
-        #: The node whose saved values this memory holds; None if it holds none.
+        #: The node whose saved values are in this memory; None if there is none.
         self.busy: weakref.ref[CompiledBackward] | None = None
 
     def bind(self) -> None:
@@ -152,7 +152,7 @@ class DifferentiableReplay:
         return False
 
     def attempt(self, leaves: Leaves) -> Nested:
-        """Run one forward; return its result, or MISS. Each call keeps its memory until its backward."""
+        """Run one forward; return its result, or MISS. Each call uses its own memory until its backward."""
         with self.lock:
             if not self.holds():
                 return MISS
@@ -163,7 +163,7 @@ class DifferentiableReplay:
             memory.forward.prepare()
             memory.bind()
             result, outputs = memory.forward.body(leaves)
-            inputs = [t if position is None else leaves[position] for position, t in self.backward.wanted]
+            inputs = [t if position is None else leaves[position] for position, t in self.backward.targets]
             outs = [outputs[i] for i in self.tracked]
             node = CompiledBackward(memory, inputs, [t.raw for t in outs])
             for index, out in enumerate(outs):

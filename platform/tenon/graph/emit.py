@@ -38,7 +38,7 @@ class Emitted:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        # Arrays, kernels, ops and readings, which only the generated code uses.
+        # Arrays, kernels, ops and readings, to which only the generated code refers.
         self.space: dict[str, Any] = {"sqrt": math.sqrt}
         #: Line number, from 1 -> the call that the line makes.
         self.calls: dict[int, Node] = {}
@@ -71,11 +71,11 @@ class Emitter:
         self.numbers = {node: i for i, node in enumerate(graph.nodes)}
         self.scalars = {n: f"s{i}" for n, i in self.numbers.items() if n.kind == "scalar"}
         #: Scalars that are outputs, and the 0-d arrays in which they are returned.
-        self.kept: dict[Ref, np.ndarray] = {}
+        self.scalar_outputs: dict[Ref, np.ndarray] = {}
         #: Scalars that bound kernels read, and the 0-d views of ``table`` in which they find them.
         self.slots: dict[Node, np.ndarray] = {}
         self.table = np.zeros(max(len(self.scalars), 1))
-        #: Clusters that the backend could not bind, and why.
+        #: Clusters that the backend could not bind, with the reason.
         self.unfused: list[str] = []
         self.out = Emitted()
         #: Bound steps that are not written yet: the call's text, its comment, its node.
@@ -249,10 +249,10 @@ class Emitter:
             self.out.space[name] = array
             self.out.add(f"    copyto({name}, {self.name(value)}, 'unsafe')", "write")
         for ref in self.graph.outputs:
-            if ref.scalar and ref not in self.kept:
-                self.kept[ref] = np.zeros(())
+            if ref.scalar and ref not in self.scalar_outputs:
+                self.scalar_outputs[ref] = np.zeros(())
                 name = f"kept_{self.scalars[ref.node]}"
-                self.out.space[name] = self.kept[ref]
+                self.out.space[name] = self.scalar_outputs[ref]
                 self.out.add(f"    copyto({name}, {self.scalars[ref.node]})", "output")
 
 

@@ -18,7 +18,7 @@ from tenon.engine.types import Nested
 from tenon.errors import DivergedError
 from tenon.graph.guards import Names
 from tenon.graph.program import KERNEL_ERRORS
-from tenon.graph.recording import Argument, Leaves, LeftGradient, Output, Recording
+from tenon.graph.recording import Argument, FinalGradient, Leaves, Output, Recording
 from tenon.graph.source_cache import forget_with, remember
 from tenon.random import default_generator
 from tenon.tensors.pytree import tree_unflatten
@@ -110,17 +110,17 @@ def _compiled(lines: list[str], names: Names, function: str) -> Any:
 
 def _body(replay: Replay, names: Names, keep: bool = False) -> list[str]:
     """Return the statements of one run; with ``keep`` it returns the output tensors too."""
-    recording, program, held = replay.recording, replay.program, replay.program_gradients
+    recording, program, program_gradients = replay.recording, replay.program, replay.program_gradients
     lines = []
-    if held.tensors:
+    if program_gradients.tensors:
         checks = [
-            f"{_leaf(left, names)}._grad is not {names(held.tensors)}[{place}]"
-            for place, left in enumerate(held.lefts)
-            if held.stays(place)
+            f"{_leaf(final, names)}._grad is not {names(program_gradients.tensors)}[{place}]"
+            for place, final in enumerate(program_gradients.finals)
+            if program_gradients.stays(place)
         ]
-        counted = f"{names(sum)}({names(map)}({names(getrefcount)}, {names(held.watched)}))"
-        checks.append(f"{counted} != {names(held.total)}[0]")
-        lines.append(f"if {' or '.join(checks)}: {names(held.separate)}(leaves)")
+        counted = f"{names(sum)}({names(map)}({names(getrefcount)}, {names(program_gradients.watched)}))"
+        checks.append(f"{counted} != {names(program_gradients.total)}[0]")
+        lines.append(f"if {' or '.join(checks)}: {names(program_gradients.separate)}(leaves)")
     for position, (buffer, get) in zip(replay.positions, replay.buffers, strict=True):
         source = f"leaves[{position}].raw" if position is not None else f"{names(get)}(leaves)"
         lines.append(f"{names(buffer)}[...] = {source}")
@@ -147,11 +147,13 @@ def _body(replay: Replay, names: Names, keep: bool = False) -> list[str]:
     lines += [f"{names(tensor)}._version_counter[0] += 1" for tensor in replay.touched]
     for find, buffer in replay.changed:
         lines.append(f"t = {names(find)}(leaves); t.raw[...] = {names(buffer)}; t._counter()[0] += 1")
-    for left, value in replay.gradients:
-        gradient = names(value) if value.__class__ is not int else f"{names(held.tensors)}[{value}]"
-        if value.__class__ is int and held.apart[value]:
+    for final, value in replay.gradients:
+        gradient = (
+            names(value) if value.__class__ is not int else f"{names(program_gradients.tensors)}[{value}]"
+        )
+        if value.__class__ is int and program_gradients.returned_as_copy[value]:
             gradient = f"{names(Tensor._of)}({gradient}.raw.copy(), {names(replay.backend)})"
-        lines.append(f"{_leaf(left, names)}._grad = {gradient}")
+        lines.append(f"{_leaf(final, names)}._grad = {gradient}")
     lines += _returned(replay, names)
     lines += [f"{names(effect)}()" for effect in recording.after]
     result = _nested(recording, names)
@@ -161,9 +163,9 @@ def _body(replay: Replay, names: Names, keep: bool = False) -> list[str]:
     return [*lines, f"return {result}"]
 
 
-def _leaf(left: LeftGradient, names: Names) -> str:
+def _leaf(final: FinalGradient, names: Names) -> str:
     """Return the expression for the tensor whose ``grad`` is set."""
-    return names(left.tensor) if left.tensor is not None else f"{names(left.leaf)}(leaves)"
+    return names(final.tensor) if final.tensor is not None else f"{names(final.leaf)}(leaves)"
 
 
 def _returned(replay: Replay, names: Names) -> list[str]:

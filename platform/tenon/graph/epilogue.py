@@ -1,4 +1,4 @@
-"""``epilogue``: the op of a call that computes a product and elementwise steps on its result in one
+"""``epilogue``: the op of a call that computes a product, and elementwise steps on its result, by one
 kernel."""
 
 from __future__ import annotations

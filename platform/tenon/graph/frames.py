@@ -86,14 +86,16 @@ class Frames:
         Functions that were created during the call are left out.
         """
         inner = {c for code in self.codes for c in code.co_consts if isinstance(c, CodeType)}
-        wanted = [code for code in self.codes if set(code.co_freevars) - {"__class__"} and code not in inner]
+        candidates = [
+            code for code in self.codes if set(code.co_freevars) - {"__class__"} and code not in inner
+        ]
         functions = [first] if isinstance(first, FunctionType) else []
-        wanted = [code for code in wanted if not functions or code is not functions[0].__code__]
-        if wanted:
-            codes = set(wanted)
+        candidates = [code for code in candidates if not functions or code is not functions[0].__code__]
+        if candidates:
+            codes = set(candidates)
             functions += [
                 each
-                for each in gc.get_referrers(*wanted)
+                for each in gc.get_referrers(*candidates)
                 if isinstance(each, FunctionType) and each.__code__ in codes
             ]
         return functions

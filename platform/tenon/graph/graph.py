@@ -22,10 +22,10 @@ from tenon.engine.types import Array, Attrs
 from tenon.errors import GraphError, TenonError
 from tenon.graph.scalar_functions import FUNCTIONS
 
-#: An argument of a node: a ``Ref`` to a value, a Python number, None, or what else the op takes (a dtype, a
-#: slice); the parameters of the op's ``infer`` state which.
+#: An argument of a node: a ``Ref`` to a value, a Python number, None, or another object that the op accepts
+#: (a dtype, a slice), as the parameters of the op's ``infer`` declare.
 NodeArgument: TypeAlias = Any
-#: What a node that is no call stands for: an array, a tensor, a ``Reading`` or None, as ``Node.value`` says.
+#: The value of a node that is not a call: an array, a tensor, a ``Reading`` or None; see ``Node.value``.
 NodeValue: TypeAlias = Any
 
 
@@ -229,7 +229,7 @@ class Graph:
     def replace(self, changes: Mapping[Ref, Ref]) -> None:
         """Replace each value that is a key of ``changes``, in nodes, outputs and writes.
 
-        A replacement may be a key itself: the last one of such a chain is taken.
+        A replacement may be a key itself: the last one of such a chain is used.
         """
 
         def final(ref: NodeArgument) -> NodeArgument:
@@ -265,36 +265,35 @@ class Graph:
                     )
                 if not _exists(ref):
                     raise GraphError(
-                        f"node {position} ({node!r}) reads output {ref.index} of {ref.node!r}, which has none"
-                        " of that number. The pass that ran last put it there."
+                        f"node {position} ({node!r}) reads output {ref.index} of {ref.node!r}, which has no"
+                        " such output. The pass that ran last is wrong."
                     )
             if node in earlier:
                 raise GraphError(f"node {position} ({node!r}) is in the graph twice.")
             earlier.add(node)
             for index, (right, own) in enumerate(zip(_inferred(node), node.avals, strict=False)):
-                # A backend's kernel of a composite may keep narrow floats where the parts do not.
+                # A backend's kernel of a composite may return narrow floats where the parts do not.
                 parts = isinstance(node.op, Composite) and right.shape == own.shape
                 if right != own and not parts:
                     raise GraphError(
-                        f"node {position} ({node!r}): output {index} of {node.name} gives {right!r}, but the"
-                        f" node says {own!r}. The pass that made or changed it has to set avals."
+                        f"node {position} ({node!r}): output {index} of {node.name} is {right!r}, but the"
+                        f" node states {own!r}. The pass that added or changed it has to set avals."
                     )
         for ref in self.roots():
             if ref.node not in earlier:
                 raise GraphError(f"an output or write reads {ref.node!r}, which is not in the graph.")
             if not _exists(ref):
                 raise GraphError(
-                    f"an output or write reads output {ref.index} of {ref.node!r}, which has none of that"
-                    " number."
+                    f"an output or write reads output {ref.index} of {ref.node!r}, which has no such output."
                 )
         targets: set[Node] = set()
         for target, value in self.writes:
             if target not in earlier or target.kind != "input":
-                raise GraphError(f"a write goes to {target!r}, which is no input of the graph.")
+                raise GraphError(f"a write goes to {target!r}, which is not an input of the graph.")
             if target.avals[0] != value.aval:
-                raise GraphError(f"a write puts {value.aval!r} into {target.label or target!r}.")
+                raise GraphError(f"a write of {value.aval!r} does not fit {target.label or target!r}.")
             if target in targets:
-                raise GraphError(f"{target.label or target!r} is written twice. Keep the last value only.")
+                raise GraphError(f"{target.label or target!r} is written twice. List the last write only.")
             targets.add(target)
 
     # --- text ---
@@ -305,9 +304,9 @@ class Graph:
 
     def __str__(self) -> str:
         names = self.names()
-        lines = [line for node in self.nodes for line in lines_of(node, names)]
-        shown = [shown_ref(r, names) for r in self.outputs]
-        lines.append(f"return {', '.join(shown)}")
+        lines = [line for node in self.nodes for line in printed_lines(node, names)]
+        outputs = [shown_ref(r, names) for r in self.outputs]
+        lines.append(f"return {', '.join(outputs)}")
         lines += [f"{w.target.label or names[w.target]} <- {shown_ref(w.value, names)}" for w in self.writes]
         return "\n".join(lines)
 
@@ -350,7 +349,7 @@ def shown_ref(ref: NodeArgument, names: Mapping[Node, str]) -> str:
     return names[ref.node] + (f".{ref.index}" if ref.index else "")
 
 
-def lines_of(node: Node, names: Mapping[Node, str]) -> list[str]:
+def printed_lines(node: Node, names: Mapping[Node, str]) -> list[str]:
     """Return the printed line of a node, and one for each step of a cluster."""
     avals = ", ".join(map(repr, node.avals)) or "float"
     parts = [shown_ref(a, names) for a in node.args]

@@ -88,7 +88,7 @@ class GuardedValues(Guard):
         """Describe the values that changed."""
         return f"{', '.join(p.what for p in self.values if not p.holds())} changed"
 
-    def forgive(self) -> list[str]:
+    def accept_change(self) -> list[str]:
         """Accept the changes; stop guarding values that changed too often, and return those."""
         dropped = []
         for value in self.values:
@@ -110,7 +110,7 @@ class GuardedValues(Guard):
 
     # --- search ---
 
-    # ``function`` is a function, a partial, a method or any object with ``__call__``, told apart as it goes.
+    # ``function`` is a function, a partial, a method or any object with ``__call__``.
     def _find(self, function: Any, frames: Frames) -> Iterator[GuardedValue]:
         seen: Seen = set()
         while isinstance(function, functools.partial):
@@ -210,7 +210,7 @@ class GuardedValues(Guard):
                     yield from self._item(what, space, key, seen, depth)
 
 
-#: Attributes of classes that a replay does not read, as it creates no objects of the user.
+#: Attributes of classes that a replay does not read, as it creates no objects of the user's classes.
 _SILENT = frozenset({"__class__", "__dict__", "__doc__", "__init__", "__module__", "__qualname__"})
 #: Classes of the standard library whose instances hold the user's attributes.
 _OPEN = frozenset({"types.SimpleNamespace", "argparse.Namespace"})

@@ -67,7 +67,7 @@ class Guard:
         """Describe what changed since the recording."""
         return f"{self.what} changed"
 
-    def forgive(self) -> list[str]:
+    def accept_change(self) -> list[str]:
         """Accept a change after which the same graph was recorded again.
 
         Returns descriptions of the values that are no longer guarded from now on though the code names them.
@@ -76,7 +76,8 @@ class Guard:
 
 
 def attributes_guard(what: str, members: Iterable[tuple[object, str, object]]) -> Guard:
-    """Return the guard that of each ``(object, attribute, value)`` the attribute is that very value."""
+    """Return the guard that for each ``(object, attribute, value)`` the attribute is the same object
+    ``value``."""
     listed = list(members)
 
     def same() -> bool:
@@ -136,7 +137,7 @@ class ModulesGuard(Guard):
                     return f"{kind}{_names_of(a, b)} of {type(new[0].owner).__name__} changed"
         return "the hooks of all modules changed"
 
-    def forgive(self) -> list[str]:
+    def accept_change(self) -> list[str]:
         """Accept changed attributes; stop guarding those that no code names, and those that changed often."""
         unguarded = []
         for then, now in zip(self._snapshot, self._inspect(), strict=False):

@@ -1,4 +1,4 @@
-"""The part of a recorder that follows ``leaf.grad``: gradients before the call, and those that it sets."""
+"""The part of a recorder for ``leaf.grad``: gradients before the recorded call, and those that it sets."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class MemoryPlan:
         self._place_exchanged()
         self._allocate()
 
-    # --- blocks and views, before any memory is shared ---
+    # --- create blocks and views ---
 
     def _place_inputs(self, arrays: Mapping[Node, np.ndarray]) -> None:
         """Create one block for each group of inputs and constants that overlap."""
@@ -125,7 +125,7 @@ class MemoryPlan:
             self.arrays[node.out()], self.blocks[node.out()] = array, block
 
     def _place_values(self, virtual: VirtualMemory) -> None:
-        """Create views of views ops where possible, and a block for every other value."""
+        """Create the values of view ops as views where possible, and a block for every other value."""
         for node in self.graph.calls:
             if node.op.view and self._as_view(node):
                 continue
@@ -164,7 +164,7 @@ class MemoryPlan:
             self.arrays[node.out(index)], self.blocks[node.out(index)] = array, block
         return True
 
-    # --- which blocks may share memory ---
+    # --- decide which blocks share memory ---
 
     def _measure_lives(self) -> None:
         """Set the first and last step of every block."""
@@ -263,7 +263,7 @@ class MemoryPlan:
         )
 
     def _place_exchanged(self) -> None:
-        """Place values that ranks exchange in the communication buffers, where the results are read too."""
+        """Place values that ranks exchange, and the results, in the communication buffers."""
         occupied = sorted((b.start, b.start + b.nbytes) for b in set(self.blocks.values()) if b.maker is None)
         taken: set[int] = set()
         for position, node in enumerate(self.steps):

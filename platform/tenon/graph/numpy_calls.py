@@ -2,7 +2,7 @@
 
 ``lines(step)`` returns the Python statements of a call, or None if it needs the backend's kernel and a copy
 of the result. An output may overwrite an operand, so no statement reads an operand after an output was
-written, unless the memory plan keeps them apart.
+written, unless the memory plan places both in different memory.
 """
 
 from __future__ import annotations
@@ -113,8 +113,8 @@ def _sum_to(step: Step) -> list[str]:
     lead = len(own) - len(shape)
     axes = tuple(range(lead)) + tuple(i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1)
     wide = [1 if a in axes else s for a, s in enumerate(own)]
-    kept = step.bind(step.outs[0].reshape(wide, copy=False), "kept")
-    return [f"{step.function('add')}.reduce({step.names[0]}, {axes!r}, None, {kept}, True)"]
+    out = step.bind(step.outs[0].reshape(wide, copy=False), "reshaped")
+    return [f"{step.function('add')}.reduce({step.names[0]}, {axes!r}, None, {out}, True)"]
 
 
 def _matmul(step: Step) -> list[str] | None:

@@ -13,7 +13,7 @@ from tenon.engine.types import Array, ArrayNamespace, Operand
 
 #: The view ops that derive a view from an array: ``(op's name, items of its attrs)``.
 ViewSteps: TypeAlias = tuple[tuple[str, tuple[tuple[str, object], ...]], ...]
-#: Returns the arrays in which inputs and results of a collective best lie.
+#: Returns the arrays that are best for the inputs and results of a collective.
 Places: TypeAlias = Callable[[], Sequence[np.ndarray] | None] | None
 
 
@@ -51,7 +51,7 @@ class HostDraw(Primitive):
 
 
 class HostCall(Primitive):
-    """Call ``call(*x)``, in order among other effects; it changes nothing that the graph reads."""
+    """Call ``call(*x)``, in order with other effects; it must not change values that the graph reads."""
 
     kind = Kind.RANDOM
     inputs = ("*x",)
@@ -70,8 +70,8 @@ class HostCall(Primitive):
 class HostMap(Primitive):
     """Return the arrays ``make(*x)``, which all ranks compute together.
 
-    ``places()`` returns the arrays in which it best finds each of ``x`` and leaves as many results, or None
-    if there are none at present.
+    ``places()`` returns the arrays in which each of ``x`` should be and each result is stored, or None if
+    there are no such arrays at present.
     """
 
     kind = Kind.COLLECTIVE

@@ -65,7 +65,7 @@ class OptimizerOptions:
         if not self._listens():
             return SimpleNamespace(**group)
         if id(optimizer) in self._rescheduled:
-            self.unsupported("another step of an optimizer after that of its scheduler")
+            self.unsupported("a step of an optimizer after a step of its scheduler")
         self._register(optimizer)
         h = SimpleNamespace()
         for name, value in group.items():
@@ -213,7 +213,7 @@ def state_guard(optimizer: Optimizer) -> Guard:
 
 
 def _counts_guard(tensors: list[Tensor]) -> Guard:
-    """Return the guard that step counts that were equal still are."""
+    """Return the guard that step counts that were equal at the recording are equal."""
 
     def source(names: Names) -> str:
         if len(tensors) < 2:

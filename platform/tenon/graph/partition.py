@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tenon.graph.recorder import Recorder
 
 #: A leaf or argument to differentiate with respect to: its index among the arguments or None, and the tensor.
-Wanted: TypeAlias = tuple[int | None, Tensor]
+Target: TypeAlias = tuple[int | None, Tensor]
 
 
 @dataclass(slots=True)
@@ -35,16 +35,16 @@ class Backward:
     #: Inputs that are values of the forward, each with the index of its output there.
     saved: list[tuple[Node, int]]
     #: The tensors whose gradients the graph computes.
-    wanted: list[Wanted]
-    #: For each of ``wanted`` the index of the output of this graph; None where no gradient flows.
+    targets: list[Target]
+    #: For each of ``targets`` the index of the output of this graph; None where no gradient flows.
     results: list[int | None] = field(default_factory=list)
-    #: For each of ``wanted`` the indices of the tangents that its gradient depends on.
+    #: For each of ``targets`` the indices of the tangents that its gradient depends on.
     depends: list[frozenset[int]] = field(default_factory=list)
 
 
 def differentiate_outputs(
     recorder: Recorder, outputs: list[Tensor], leaves: Sequence[object]
-) -> tuple[int, list[Node], list[Wanted], list[Ref | None]]:
+) -> tuple[int, list[Node], list[Target], list[Ref | None]]:
     """Record the gradients of ``outputs``, for ``partition``.
 
     Returns the number of nodes of the forward, the nodes of the tangents, the tensors to differentiate with
@@ -57,9 +57,9 @@ def differentiate_outputs(
         tangents.append(Value.make(ones, out._backend))
         nodes.append(recorder.argument(tangents[-1], f"tangent{i}"))
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
-    wanted = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf._track}
-    wanted |= {key: leaf for key, leaf in recorder.leaves.items() if leaf._track}
-    listed = list(wanted.values())
+    targets = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf._track}
+    targets |= {key: leaf for key, leaf in recorder.leaves.items() if leaf._track}
+    listed = list(targets.values())
     grads = differentiate(outputs, listed, tangents, retain_graph=True, allow_unused=True) if listed else ()
     refs = [None if g is None else recorder.ref(g) for g in grads]
     return cut, nodes, [(positions.get(id(t)), t) for t in listed], refs
@@ -69,7 +69,7 @@ def partition(
     graph: Graph,
     cut: int,
     tangents: list[Node],
-    wanted: list[Wanted],
+    targets: list[Target],
     grads: list[Ref | None],
 ) -> Backward:
     """Split ``graph`` after ``cut`` nodes: it keeps the forward; the backward is returned.
@@ -86,25 +86,25 @@ def partition(
             needed.add(node)
             stack += [r.node for r in node.refs]
     second = Graph()
-    backward = Backward(second, [], [], [], wanted)
+    backward = Backward(second, [], [], [], targets)
     changes: dict[Ref, Ref] = {}
     for tangent in tangents:
         backward.tangents.append(second.input(tangent.avals[0], None, tangent.label))
         changes[tangent.out()] = backward.tangents[-1].out()
-    kept = [n for n in rest if n in needed and n not in tangents]
-    backward.outside = [(n, n) for n in kept if n.kind == "input"]
+    moved = [n for n in rest if n in needed and n not in tangents]
+    backward.outside = [(n, n) for n in moved if n.kind == "input"]
     for write in graph.writes:
         if write.value.node not in early:
             raise CaptureError("a backward pass writes into memory outside the function.")
-    for node in kept:
+    for node in moved:
         for ref in node.refs:
             _provide(ref, graph, early, backward, changes)
     for each in grads:
         if each is not None:
             _provide(each, graph, early, backward, changes)
-    second.nodes += kept
+    second.nodes += moved
     tangents_of: dict[Node, frozenset[int]] = {t: frozenset((i,)) for i, t in enumerate(tangents)}
-    for node in kept:
+    for node in moved:
         tangents_of[node] = frozenset().union(*(tangents_of.get(r.node, frozenset()) for r in node.refs))
     backward.depends = [frozenset() if r is None else tangents_of.get(r.node, frozenset()) for r in grads]
     seen: dict[Ref, int] = {}

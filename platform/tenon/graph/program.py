@@ -1,7 +1,7 @@
 """``Program``: a graph bound to memory, ready to be run repeatedly.
 
 ``bind`` plans memory for the given arrays of the inputs, and emits and compiles source; ``run`` replays it.
-Outputs lie in buffers of the program until its next run: callers copy those that they keep. A run allocates
+Outputs are in buffers of the program, which its next run overwrites: callers copy them. A run allocates
 nothing, except in kernels without ``out=``.
 """
 
@@ -65,7 +65,7 @@ class Program:
         self._run: Any = None
 
     def bind(self, arrays: Mapping[Node, Array], counters: Mapping[Node, Counter] | None = None) -> None:
-        """Lay out memory and compile, for these arrays of the inputs.
+        """Plan memory and compile the source, for these arrays of the inputs.
 
         They are the memory of parameters and state, and static buffers for arguments. ``counters`` has the
         version counters of parameters and state.
@@ -73,7 +73,7 @@ class Program:
         for node in self.graph.inputs:
             array = arrays.get(node)
             if array is None:
-                raise GraphError(f"bind: no array for the input {node.label or node!r}. Give one for each.")
+                raise GraphError(f"bind: no array for the input {node.label or node!r}. Pass one for each.")
             if tuple(array.shape) != tuple(node.avals[0].shape) or array.dtype != node.avals[0].dtype:
                 raise GraphError(
                     f"bind: the input {node.label or node!r} is {node.avals[0]!r} in the graph, got"
@@ -86,7 +86,8 @@ class Program:
         source = emitted.source
         remember(self.name, source)
         exec(compile(source, self.name, "exec"), emitted.space)
-        self._plan, self.source, self._calls, self._kept = plan, source, emitted.calls, emitter.kept
+        self._plan, self.source, self._calls = plan, source, emitted.calls
+        self._scalar_outputs = emitter.scalar_outputs
         self._together = emitted.together
         self._run = emitted.space["run"]
         LIVING.add(self)
@@ -123,8 +124,8 @@ class Program:
 
     def value(self, ref: Ref) -> Array:
         """Return the buffer that holds ``ref`` after a run; the next run overwrites it."""
-        kept = self._kept.get(ref)
-        return self.plan.arrays[ref] if kept is None else kept
+        scalar = self._scalar_outputs.get(ref)
+        return self.plan.arrays[ref] if scalar is None else scalar
 
     @property
     def plan(self) -> MemoryPlan:

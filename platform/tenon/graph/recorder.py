@@ -48,7 +48,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
     def __init__(self, backend: Backend, strict: bool = False) -> None:
         super().__init__()
         self.graph = Graph()
-        #: Whether to raise a CaptureError where the function cannot be recorded, or to keep it in
+        #: Whether to raise a CaptureError where the function cannot be recorded; else it is stored in
         #: ``failure``.
         self.strict = strict
         #: Why the call could not be recorded; None if it could.
@@ -200,7 +200,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             return
         if op.outputs == 1 and op.kind is not Kind.RANDOM and not _inferable(op, refs, attrs):
             raise CaptureError(
-                f"{op.name} gives a result whose shape depends on the data, at {user_line()}. A compiled "
+                f"{op.name} returns a result whose shape depends on the data, at {user_line()}. A compiled "
                 "function has static shapes: use a form with a fixed shape (masked_fill, where), or leave "
                 "this part out of it."
             )
@@ -245,7 +245,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
                 if array is not None and known.storage.node is None and _overlap(array, raw):
                     raise CaptureError(
                         f"a tensor of shape {list(raw.shape)} shares memory with a value computed here, but"
-                        f" no op made it so (at {user_line()}). Use tenon's ops to make views."
+                        f" no op created it as a view (at {user_line()}). Use tenon's ops to create views."
                     )
         if tensor._track and tensor._node is not None:
             raise CaptureError(
@@ -258,7 +258,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         return self.values.add(raw, node.out())
 
     def argument(self, tensor: Tensor, label: str) -> Node:
-        """Add an input for an argument of the function, whose memory differs from call to call."""
+        """Add and return an input for an argument, whose memory differs from call to call."""
         node = self.graph.input(Aval(tuple(tensor.raw.shape), tensor.raw.dtype), None, label)
         self.values.add(tensor.raw, node.out())
         self._kept.append(tensor.raw)
@@ -318,7 +318,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         self.values.write(entry, value)
 
     def settle(self, why: str) -> None:
-        """This call did one-time setup; discard its recording and record the next call instead."""
+        """Discard the recording of this call, which did one-time setup; record the next call instead."""
         self.settling = self.settling or why
 
 

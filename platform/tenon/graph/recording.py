@@ -55,14 +55,14 @@ class Fed:
 
 
 @dataclass(slots=True)
-class LeftGradient:
-    """What ``leaf.grad`` is after the call."""
+class FinalGradient:
+    """The value of ``leaf.grad`` after the call."""
 
     leaf: FindTensor
-    #: Which output of the graph it is; None if it is ``held``.
+    #: Which output of the graph it is; None if it is ``external``.
     output: int | None
-    #: A tensor from outside, or None for no gradient.
-    held: Tensor | None = None
+    #: A tensor that the function did not compute, or None for no gradient.
+    external: Tensor | None = None
     #: The leaf itself, unless it is an argument.
     tensor: Tensor | None = None
     #: Whether a guard ensures that the leaf has no gradient before the call.
@@ -97,7 +97,7 @@ class Recording:
     #: Arguments, and gradients from before the call.
     fed: list[Fed] = field(default_factory=list)
     #: The gradients that the function set on leaves.
-    gradients: list[LeftGradient] = field(default_factory=list)
+    gradients: list[FinalGradient] = field(default_factory=list)
     #: All conditions under which the recording is valid.
     guards: list[Guard] = field(default_factory=list)
     #: Python's side effects to repeat after every run.
@@ -191,9 +191,7 @@ def _finish(
     try:
         recorder.graph.verify()
     except GraphError as error:
-        raise CaptureError(
-            f"the recorded graph does not hold together; please report this: {error}"
-        ) from error
+        raise CaptureError(f"the recorded graph is not consistent; please report this: {error}") from error
     if joint is not None:
         recording.backward = partition(recorder.graph, *joint)
     return recording
@@ -245,7 +243,7 @@ def _bind_outside(recorder: Recorder, recording: Recording, leaves: Leaves) -> N
         if key in gradients:
             leaf = gradients[key]
             find = _leaf_at(positions[id(leaf)]) if id(leaf) in positions else _always(leaf)
-            node.label, node.value = "gradient", None  # it differs from run to run, so this one is not kept
+            node.label, node.value = "gradient", None  # it differs from run to run, so no reference is stored
             recording.fed.append(Fed(node, lambda given, find=find: find(given)._grad.raw))  # type: ignore[misc]
             if node in written:
                 recording.changed.append((node, lambda given, find=find: find(given)._grad))  # type: ignore[misc]
@@ -271,15 +269,15 @@ def _name_outside(recorder: Recorder, recording: Recording) -> None:
         for name, tensor in (*root.named_parameters(), *root.named_buffers()):
             names.setdefault(id(tensor), name)
     for optimizer in recorder.optimizers.values():
-        for p, held in optimizer.state.items():
-            for name, value in held.items():
+        for p, state in optimizer.state.items():
+            for name, value in state.items():
                 names.setdefault(id(value), f"{names.get(id(p), 'parameter')}.{name}")
     for each in recording.outside:
         each.node.label = each.node.label or names.get(id(each.tensor), "")
 
 
 def _returned(recorder: Recorder, recording: Recording, leaves: Leaves, result: Nested) -> list[Tensor]:
-    """Describe the returned structure, and collect the tensors through which a gradient may still flow."""
+    """Describe the returned structure, and return the tensors in it through which a gradient may flow."""
     flat, recording.spec = tree_flatten(result)
     positions = {id(leaf): i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)}
     outside = {id(tensor) for _, tensor in recorder.outside.values()} | set(recorder.leaves)
@@ -342,12 +340,12 @@ def _gradients(recorder: Recorder, recording: Recording, leaves: Leaves) -> None
         entry = None if grad is None else recorder.values.find(grad.raw)
         if entry is not None and entry.storage.node is None:
             recording.gradients.append(
-                LeftGradient(find, _output(recorder, recorder.values.read(entry)), None, own, without)
+                FinalGradient(find, _output(recorder, recorder.values.read(entry)), None, own, without)
             )
         elif grad is not None and id(grad) in positions:
             raise CaptureError("an argument becomes the gradient of a parameter. Assign it after the call.")
         else:
-            recording.gradients.append(LeftGradient(find, None, grad, own))
+            recording.gradients.append(FinalGradient(find, None, grad, own))
 
 
 def _leaf_at(position: int) -> FindTensor:

@@ -17,7 +17,7 @@ from tenon.graph import entry
 from tenon.graph.graph import Node
 from tenon.graph.program import Program
 from tenon.graph.program_gradients import ProgramGradients
-from tenon.graph.recording import Leaves, LeftGradient, Recording
+from tenon.graph.recording import FinalGradient, Leaves, Recording
 from tenon.kernels.backend import Backend
 from tenon.tensors.tensor import Tensor
 
@@ -34,10 +34,10 @@ class Replay:
         self.lock = threading.Lock()
         #: The digest of the recording before passes changed it: see ``compare.fingerprint``.
         self.text = b""
-        kept = set(recording.graph.nodes)
+        nodes = set(recording.graph.nodes)
         self.getters = [n.value for n in recording.graph.nodes if n.function == "input"]
-        self.fed = [f for f in recording.fed if f.node in kept]
-        self.outside = [o for o in recording.outside if o.node in kept]
+        self.fed = [f for f in recording.fed if f.node in nodes]
+        self.outside = [o for o in recording.outside if o.node in nodes]
         self.positions = [fed.position for fed in self.fed]
         #: Positions of the arguments among the leaves, and of those that are changed in place.
         self.arguments = recording.arguments
@@ -68,14 +68,14 @@ class Replay:
         self.changed = [(find, buffers[n]) for n, find in self.recording.changed if n in buffers]
         #: The gradients that lie in the program's memory.
         self.program_gradients = ProgramGradients(self.backend, self.program.plan.arena, self._generate)
-        #: The gradients left in leaves: a tensor, None, or the index of one in ``program_gradients``.
-        self.gradients = [(left, self._left(left)) for left in self.recording.gradients]
+        #: The gradients of leaves after a run: a tensor, None, or the index of one in ``program_gradients``.
+        self.gradients = [(final, self._final_gradient(final)) for final in self.recording.gradients]
         #: ``body(leaves)`` if ``partitioned``: the result, and the output tensors by index.
         self.body: Callable[[Leaves], tuple[Nested, dict[int, Tensor]]]
         #: ``attempt(leaves)`` otherwise: the result, or ``entry.MISS`` if the recording is not valid.
         self.attempt: Callable[[Leaves], Nested]
         self._generate()
-        self.program_gradients.settle()
+        self.program_gradients.store_counts()
 
     def _generate(self) -> None:
         """Generate the function that a call runs."""
@@ -84,28 +84,30 @@ class Replay:
         else:
             self.attempt = entry.attempt(self, self.lock)
 
-    def _left(self, left: LeftGradient) -> Tensor | int | None:
-        if left.output is None:
-            return left.held
-        array = self.output(left.output)
+    def _final_gradient(self, final: FinalGradient) -> Tensor | int | None:
+        """Return the tensor that a leaf receives as its gradient, None, or its index in
+        ``program_gradients``."""
+        if final.output is None:
+            return final.external
+        array = self.output(final.output)
         return (
-            self.program_gradients.add(array, left)
+            self.program_gradients.add(array, final)
             if self.program_gradients.owns(array)
             else Tensor._of(array, self.backend)
         )
 
     def _take_gradients(self) -> None:
-        """Move the gradients of the recorded call into the program's memory, where each run leaves its own.
+        """Move the gradients of the recorded call into the program's memory, in which each run computes them.
 
         Otherwise both would be allocated until the first run ends.
         """
-        for left, index in self.gradients:
-            if not isinstance(index, int) or left.tensor is None or left.tensor._grad is None:
+        for final, index in self.gradients:
+            if not isinstance(index, int) or final.tensor is None or final.tensor._grad is None:
                 continue
             own = self.program_gradients.tensors[index]
             if 0 not in own.raw.strides:
-                np.copyto(own.raw, left.tensor._grad.raw)
-                left.tensor._grad = own
+                np.copyto(own.raw, final.tensor._grad.raw)
+                final.tensor._grad = own
 
     def fits(self) -> bool:
         """Whether parameters and state have the shapes and dtypes of the recording."""

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from tenon.graph.guards import Names
     from tenon.graph.optimizer_options import OptimizerOptions
 
-#: The other operand of a Scalar's operator: a number or a Scalar; anything else gives NotImplemented.
+#: The other operand of a Scalar's operator: a number or a Scalar; for others it returns NotImplemented.
 ScalarOperand: TypeAlias = "float | Scalar"
 _Number = TypeVar("_Number", bool, int, float)
 
 
 def expression(node: Node, names: Mapping[Node, str]) -> str:
-    """Return a scalar that is no input as a Python expression of its arguments, which ``names`` names."""
+    """Return a scalar that is not an input as a Python expression of the names of its arguments."""
     parts = [names[a.node] if a.__class__ is Ref else repr(a) for a in node.args]
     return FUNCTIONS[node.function][1].format(*parts)
 

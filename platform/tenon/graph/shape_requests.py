@@ -1,4 +1,4 @@
-"""Handlers that see, and may replace, the sizes with which code reshapes, splits, chunks or slices tensors.
+"""Handlers that receive, and may replace, the sizes with which code reshapes, splits or slices tensors.
 
 Code that computes a size itself, such as ``width // self.heads``, still requests that size after channels
 were removed from the model. A handler receives every such request before it is carried out and returns the
@@ -24,7 +24,7 @@ from tenon.engine.watchers import WATCHERS
 
 __all__ = ["Handler", "answer", "even_chunks", "handled_by", "install", "running_call"]
 
-#: Sizes, a size, a number of chunks or a slice, by the kind of the request; handlers know which.
+#: Sizes, a size, a number of chunks or a slice, according to the kind of the request.
 Sizes: TypeAlias = Any
 #: ``handler(kind, shape, sizes)`` returns the sizes to use.
 Handler: TypeAlias = Callable[[str, tuple[int, ...], Sizes], Sizes]
@@ -42,7 +42,7 @@ def running_call() -> scopes.Place | None:
 
 
 def install(handler: Handler) -> None:
-    """Install ``handler`` for all requests of this process; the first one installed stays."""
+    """Install ``handler`` for all requests of this process, unless one was installed before."""
     global _installed
     if _installed is None:
         _installed = handler
@@ -50,16 +50,16 @@ def install(handler: Handler) -> None:
             WATCHERS.requested_sizes = handler
 
 
-def answer(kind: str, shape: tuple[int, ...], asked: Sizes) -> Sizes:
+def answer(kind: str, shape: tuple[int, ...], requested: Sizes) -> Sizes:
     """Pass a request to the installed handler and return its answer; without one, the request itself."""
     if _installed is not None:
-        return _installed(kind, shape, asked)
-    return even_chunks(shape[0], asked) if kind == "chunks" else asked
+        return _installed(kind, shape, requested)
+    return even_chunks(shape[0], requested) if kind == "chunks" else requested
 
 
 @contextmanager
 def handled_by(handler: Handler) -> Iterator[None]:
-    """Let ``handler`` answer all requests in the block; it may call ``answer`` for the answer without it."""
+    """Pass all requests in the block to ``handler``; it may call ``answer`` for the answer without it."""
     before, WATCHERS.requested_sizes = WATCHERS.requested_sizes, handler
     try:
         yield

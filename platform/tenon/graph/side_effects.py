@@ -39,7 +39,8 @@ class SideEffects:
     failure: CaptureError | None
     #: Whether a run of the program may stop in the middle: see ``expect``.
     expects: bool
-    #: Asked when the function has returned: each describes what no replay could repeat, or returns None.
+    #: Called when the function has returned: each describes an effect that no replay could repeat, or returns
+    #: None.
     questions: list[Callable[[], str | None]]
     _rescheduled: set[int]
     _paused: bool
@@ -56,7 +57,7 @@ class SideEffects:
         """Callback: ``tensor`` is about to be rebound to other memory."""
         entry = self.values.find(tensor.raw)
         if self._listens() and (entry is None or entry.storage.node is not None):
-            self.unsupported("giving a tensor from outside other memory (data=, an in-place view, out=)")
+            self.unsupported("replacing the memory of a tensor from outside (data=, an in-place view, out=)")
 
     def unsupported(self, what: str) -> None:
         """Refuse to record an effect that no replay could repeat."""
@@ -93,8 +94,8 @@ class SideEffects:
     def expect(self, condition: Tensor, value: Tensor, what: str) -> Tensor | None:
         """Return ``value`` if all of ``condition`` is true now, else None.
 
-        A run in which ``condition`` is false stops before the ops that depend on the result, having written
-        nothing, and the call runs eagerly; ``what`` happens then, for reports.
+        A run in which ``condition`` is false stops before the ops that depend on the result and before any
+        write, and the call runs eagerly; ``what`` describes that case in reports.
         """
         if not bool(self._read(condition.raw).all()):
             self.failure = self.failure or DivergedError(what)
@@ -103,7 +104,7 @@ class SideEffects:
         return table.host_draw(condition, value, make=functools.partial(_expected, what))
 
     def at_end(self, problem: Callable[[], str | None]) -> None:
-        """Call ``problem`` when the function has returned: what about it no replay could repeat, or None."""
+        """Call ``problem`` when the function has returned: it returns a reason not to compile, or None."""
         self.questions.append(problem)
 
     def listening(self) -> bool:
@@ -117,7 +118,8 @@ class SideEffects:
             self.value_guards.append(Guard(what, lambda: bool(get() == value)))
 
     def _host_read(self, raw: Array) -> np.ndarray:
-        """Replace ``backend.to_host``: Python reads the values of ``raw``, which only constants may allow."""
+        """Replace ``backend.to_host``: Python reads the values of ``raw``, which is possible for constants
+        only."""
         if not self._listens():
             return self._read(raw)
         entry = self.values.find(raw)
@@ -137,7 +139,7 @@ class SideEffects:
         self.refuse(
             CaptureError(
                 f"Python reads the value of a tensor of shape {list(raw.shape)} at {user_line()} (item(), "
-                "numpy(), float(), an if or a print). A compiled function decides nothing on values: compute "
+                "numpy(), float(), an if or a print). A compiled function cannot branch on values: compute "
                 "with where(), return the tensor and read it after the call, or leave this part out of the "
                 "compiled function."
             )
@@ -150,7 +152,7 @@ class SideEffects:
         if self._listens() and (entry is None or self.values.read(entry).node.kind != "constant"):
             self.refuse(
                 CaptureError(
-                    f"{what} gives a result whose shape depends on the data, at {user_line()}. A compiled"
+                    f"{what} returns a result whose shape depends on the data, at {user_line()}. A compiled"
                     " function has static shapes: use a form with a fixed shape (masked_fill, where), or"
                     " leave this part out of it."
                 )

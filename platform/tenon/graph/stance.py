@@ -75,7 +75,7 @@ class set_stance:
     ) -> None:
         if skip_guard_eval_unsafe or force_backend is not None:
             raise ArgumentError(
-                "set_stance: skip_guard_eval_unsafe and force_backend are not known here; leave them away."
+                "set_stance: skip_guard_eval_unsafe and force_backend are not supported; omit them."
             )
         self._before, self._stance = STANCE.name, stance
         STANCE.activate(stance)

@@ -1,4 +1,4 @@
-"""``trace``: the graph of one run of a model, for analyses of what depends on what.
+"""``trace``: the graph of one run of a model, for analyses of dependencies.
 
 Unlike in a compiled function, Python may read values: the branches that it takes on them are part of the
 trace. Nothing is optimized, so every call is one op of the model's code, with the path of the module that ran
@@ -105,10 +105,10 @@ def trace(
     tracer = _Tracer(whole)
     requests: list[ShapeRequest] = []
 
-    def record_request(kind: str, shape: tuple[int, ...], asked: Sizes) -> Sizes:
-        call, answer = shape_requests.running_call(), shape_requests.answer(kind, shape, asked)
+    def record_request(kind: str, shape: tuple[int, ...], requested: Sizes) -> Sizes:
+        call, answer = shape_requests.running_call(), shape_requests.answer(kind, shape, requested)
         if call is not None:
-            sizes = answer if kind == "slice" else asked
+            sizes = answer if kind == "slice" else requested
             requests.append(ShapeRequest(call[1], len(tracer.graph.nodes), kind, shape, sizes))
         return answer
 

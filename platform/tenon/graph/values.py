@@ -1,7 +1,7 @@
 """Which value of a graph an array holds, while arrays are views of each other and change in place.
 
-Arrays that share memory have one *storage*. The storage knows the graph value of the base array; a view knows
-the chain of view ops that derives it from the base. An in-place change gives the storage a new value and
+Arrays that share memory have one *storage*, with the graph value of the base array; the entry of a view has
+the chain of view ops that derives it from the base. An in-place change sets a new value of the storage and
 increments its version; the value of a view that is read afterwards is derived again.
 """
 
@@ -89,7 +89,7 @@ class Values:
         return ref
 
     def write(self, entry: Entry, value: Ref) -> None:
-        """Note that ``value`` was written into the memory of an array."""
+        """Record that ``value`` was written into the memory of an array."""
         storage = entry.storage
         base = value
         if entry.chain:

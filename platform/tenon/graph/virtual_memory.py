@@ -1,4 +1,4 @@
-"""Reserved memory: it has addresses, and pages only when it is written.
+"""Reserved memory: it has addresses, but pages of memory only where it is written.
 
 Planning uses arrays in it, so that NumPy itself computes the strides of views.
 """

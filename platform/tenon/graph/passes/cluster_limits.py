@@ -1,4 +1,4 @@
-"""Limits of clusters: the size that a backend compiles fast, and reductions that one kernel can run."""
+"""Limits of clusters: the size that compiles fast, and the reductions that one kernel can compute."""
 
 from __future__ import annotations
 

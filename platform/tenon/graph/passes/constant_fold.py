@@ -10,7 +10,7 @@ from tenon.engine.types import Array, Operand
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.kernels.backend import Backend
 
-#: Size in bytes up to which results are folded: it costs less to compute larger ones than to keep them.
+#: Maximum size in bytes of a folded result: larger ones cost less to compute in each run than to store.
 LARGEST = 1 << 16
 
 

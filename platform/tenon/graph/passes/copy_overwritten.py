@@ -7,7 +7,7 @@ from tenon.graph.graph import Graph, Node, Ref, Write
 
 
 def copy_overwritten(graph: Graph) -> None:
-    """Copy outputs and written values that are, or are views of, inputs that a write overwrites.
+    """Copy outputs and written values that alias an input that a write overwrites.
 
     ``return p`` with the write ``p <- p - g`` returns the old ``p``; swapping two parameters needs a copy
     of one.
@@ -15,7 +15,7 @@ def copy_overwritten(graph: Graph) -> None:
     written = {w.target for w in graph.writes}
     copies: dict[Ref, Ref] = {}
 
-    def kept(ref: Ref, target: Node | None = None) -> Ref:
+    def copied(ref: Ref, target: Node | None = None) -> Ref:
         if ref.scalar or ref.node is target or _source(ref.node) not in written:
             return ref
         if ref not in copies:
@@ -25,8 +25,8 @@ def copy_overwritten(graph: Graph) -> None:
             copies[ref] = node.out()
         return copies[ref]
 
-    graph.outputs = [kept(r) for r in graph.outputs]
-    graph.writes = [Write(w.target, kept(w.value, w.target)) for w in graph.writes]
+    graph.outputs = [copied(r) for r in graph.outputs]
+    graph.writes = [Write(w.target, copied(w.value, w.target)) for w in graph.writes]
 
 
 def _source(node: Node) -> Node:

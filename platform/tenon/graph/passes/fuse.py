@@ -159,7 +159,7 @@ class _Fuser:
             args = tuple(values[a] if a.__class__ is Ref else _number(a) for a in node.args)
             value = builder.apply(node.op, args, dict(node.attrs))
             if not isinstance(value, Value) or (value.aval,) != node.avals:
-                raise NotFusableError(f"{node.op.name} gives {value!r} in a cluster.")
+                raise NotFusableError(f"{node.op.name} returns {value!r} in a cluster.")
             values[node.out()] = value
         ins[:] = [r for r in ins if isinstance(values[r], Value)]
         return builder.build([values[r] for r in outs])

@@ -1,8 +1,8 @@
-"""Keep values in the memory layouts in which convolutions are fast, with copies at the borders of a region.
+"""Store values in the memory layouts in which convolutions are fast, with copies at the borders of a region.
 
-Convolutions choose their layouts (``Compiler.layouts``); pooling, batch norm and elementwise ops keep those
-of their inputs; all other ops, outputs and writes use plain arrays. The attribute ``attrs["layouts"]`` of a
-call has its layouts, if they are not plain.
+Convolutions choose their layouts (``Compiler.layouts``); pooling, batch norm and elementwise ops use those of
+their inputs; all other ops, outputs and writes use plain arrays. The attribute ``attrs["layouts"]`` of a call
+has its layouts, if they are not plain.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class _Layouts:
         plain = self.rules.PLAIN
         ins = [a.aval if a.__class__ is Ref else a for a in node.args]
         present = [self.special.get(a, plain) if a.__class__ is Ref else plain for a in node.args]
-        wanted = self.rules.wanted_layouts(node.op, ins, node.avals, node.attrs)
-        if wanted is not None and (node.op.name in self.rules.SEEDS or self._carries(wanted, present)):
+        preferred = self.rules.wanted_layouts(node.op, ins, node.avals, node.attrs)
+        if preferred is not None and (node.op.name in self.rules.SEEDS or self._carries(preferred, present)):
             # A packed weight is read by this call only, which packs it itself.
-            needed = [plain if w.packed is not None else w for w in wanted.inputs]
-            assigned: Any = type(wanted)  # constructed from the two, which a protocol cannot state
-            node.attrs = {**node.attrs, "layouts": assigned(tuple(needed), wanted.outputs)}
-            made = wanted.outputs
+            needed = [plain if w.packed is not None else w for w in preferred.inputs]
+            assigned: Any = type(preferred)  # constructed from the two, which a protocol cannot state
+            node.attrs = {**node.attrs, "layouts": assigned(tuple(needed), preferred.outputs)}
+            made = preferred.outputs
         else:
             special = next((f for f in present if f != plain), plain)
             if special != plain and not self.rules.follows(node.op, ins, node.avals):
@@ -72,10 +72,10 @@ class _Layouts:
             if own != plain:
                 self.special[node.out(index)] = own
 
-    def _carries(self, wanted: AssignedLayouts, present: Sequence[Layout]) -> bool:
-        """Whether an input already has a wanted layout that is not plain."""
+    def _carries(self, preferred: AssignedLayouts, present: Sequence[Layout]) -> bool:
+        """Whether an input already has a preferred layout that is not plain."""
         plain = self.rules.PLAIN
-        return any(w != plain and f == w for w, f in zip(wanted.inputs, present, strict=True))
+        return any(w != plain and f == w for w, f in zip(preferred.inputs, present, strict=True))
 
     def _as(self, ref: Ref, target: Layout) -> Ref:
         """Return ``ref`` in layout ``target``, copied if it has another one."""

@@ -14,22 +14,22 @@ from tenon.graph.arena import aligned
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.memory_plan import replaceable
 
-#: The order changes only if that saves so many bytes; less fits into the caches anyway.
+#: The minimum number of bytes that a new order must save; fewer fit into the caches anyway.
 LEAST = 1 << 16
 
 
 def schedule(graph: Graph) -> None:
     """Reorder the calls of ``graph`` if that lowers its peak."""
-    lives = _Lives(graph)
-    best, least = graph.nodes, lives.peak(graph.nodes)
-    for order in (_greedy(graph, lives), _late(graph)):
-        peak = lives.peak(order)
+    lifetimes = _Lifetimes(graph)
+    best, least = graph.nodes, lifetimes.peak(graph.nodes)
+    for order in (_greedy(graph, lifetimes), _late(graph)):
+        peak = lifetimes.peak(order)
         if peak <= least - LEAST:
             best, least = order, peak
     graph.nodes = best
 
 
-class _Lives:
+class _Lifetimes:
     """The memory of a graph's values, views counted as part of their base, and its readers."""
 
     def __init__(self, graph: Graph) -> None:
@@ -45,12 +45,12 @@ class _Lives:
                 if ref in self.base:
                     self.users.setdefault(self.base[ref], set()).add(node)
         # Only memory that is freed after its last reader counts: not external memory and outputs.
-        kept = {self.base[r] for r in graph.roots() if r in self.base}
+        outputs = {self.base[r] for r in graph.roots() if r in self.base}
         #: The size of each value that is freed after its last reader.
         self.bytes = {
             base: aligned(base.aval.nbytes)
             for base in set(self.base.values())
-            if base.node.kind == "call" and base not in kept
+            if base.node.kind == "call" and base not in outputs
         }
 
     def allocated(self, node: Node) -> int:
@@ -101,7 +101,7 @@ def _waits(graph: Graph) -> dict[Node, list[Node]]:
     return waits
 
 
-def _greedy(graph: Graph, lives: _Lives) -> list[Node]:
+def _greedy(graph: Graph, lifetimes: _Lifetimes) -> list[Node]:
     """Return an order in which next is the ready call that leaves least memory alive; ties keep their
     order."""
     waits = _waits(graph)
@@ -110,11 +110,13 @@ def _greedy(graph: Graph, lives: _Lives) -> list[Node]:
         for each in before:
             after.setdefault(each, []).append(node)
     open_count = {node: len(before) for node, before in waits.items()}
-    left = {base: len(lives.users.get(base, ())) for base in lives.bytes}
+    left = {base: len(lifetimes.users.get(base, ())) for base in lifetimes.bytes}
     position = {node: i for i, node in enumerate(graph.nodes)}
 
     def cost(node: Node) -> int:
-        return lives.allocated(node) - sum(lives.bytes[b] for b in lives.read(node) if left[b] == 1)
+        return lifetimes.allocated(node) - sum(
+            lifetimes.bytes[b] for b in lifetimes.read(node) if left[b] == 1
+        )
 
     ready = [(cost(n), position[n], n) for n in graph.nodes if not open_count[n]]
     heapq.heapify(ready)
@@ -125,7 +127,7 @@ def _greedy(graph: Graph, lives: _Lives) -> list[Node]:
             heapq.heappush(ready, (now, position[node], node))
             continue
         order.append(node)
-        for base in lives.read(node):
+        for base in lifetimes.read(node):
             left[base] -= 1
         for each in after.get(node, ()):
             open_count[each] -= 1
