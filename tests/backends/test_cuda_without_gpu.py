@@ -289,7 +289,7 @@ def test_the_cuda_module_speaks_for_the_backend(as_cuda):
     tenon.cuda.synchronize()
     tenon.cuda.reset_peak_memory_stats()
     assert tenon.cuda.mem_get_info() == (600, 1000)
-    with pytest.raises(DeviceError, match=r"invalid device ordinal: cuda:5 asked for, 2"):
+    with pytest.raises(DeviceError, match=r"invalid device ordinal: cuda:5 requested, 2"):
         tenon.cuda.set_device(5)
     with pytest.raises(DeviceError, match="Expected a cuda device, but got: cpu"):
         tenon.cuda.synchronize("cpu")

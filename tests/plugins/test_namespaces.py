@@ -171,7 +171,9 @@ def test_attribute_as_target_is_refused(install, fresh_host):
     host = fresh_host()
 
     with (
-        pytest.warns(Warning, match=r"'tenon_zoo.animals:Cage' is no module. Write 'package.module'"),
+        pytest.warns(
+            Warning, match=r"'tenon_zoo.animals:Cage' is not the name of a module. Write 'package.module'"
+        ),
         pytest.raises(ModuleNotFoundError),
     ):
         importlib.import_module("tenon.zoo")

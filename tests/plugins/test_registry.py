@@ -166,8 +166,8 @@ def test_target_reaches_into_a_class(empty_host):
 @pytest.mark.parametrize(
     ("answer", "complaint"),
     [
-        ({"Tiger": "no target"}, "'no target' is no target"),
-        ({"Tiger": "module."}, "is no target"),
+        ({"Tiger": "no target"}, "'no target' is not a target"),
+        ({"Tiger": "module."}, "is not a target"),
         ({"a:b": "m:a"}, "Use a string without ':'"),
         ({3: "m:a"}, "declares the name 3"),
         (["Tiger"], "returned a list, not a mapping"),

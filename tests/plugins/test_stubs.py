@@ -84,7 +84,7 @@ def test_first_party_target_that_a_stub_cannot_import_is_refused(tmp_path, empty
     monkeypatch.setattr(Cats, "tenon_optimizers", hookimpl(lambda self: {"Tiger": "cats:Zoo.Tiger"}))
     _register(empty_host, "tenon-platform")
 
-    with pytest.raises(PluginError, match="plain targets"):
+    with pytest.raises(PluginError, match="Declare first-party names with targets"):
         stubs.stubs(empty_host.registry, tmp_path, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""torch's ``torch.cuda``: the CUDA devices, the current one, and statistics of their memory.
+"""PyTorch's ``torch.cuda``: the CUDA devices, the current one, and statistics of their memory.
 
 Importing this module loads no GPU library, and ``is_available`` never raises. Where CUDA cannot be used,
 memory sizes are 0 and seeds are ignored, as in PyTorch; functions that need a device raise a DeviceError with
@@ -55,51 +55,51 @@ class Mark(Protocol):
     """A point in a device's work, whose time is known once the device has reached it."""
 
     def __int__(self) -> int:
-        """Wait for the device; the time in nanoseconds."""
+        """Wait until the device has reached the point; return its time in nanoseconds."""
 
     def __sub__(self, other: Mark) -> float:
-        """Nanoseconds between two points."""
+        """Return the nanoseconds between two points."""
 
 
 class CudaBackend(Protocol):
     """The methods of a CUDA backend that this module calls, beside those of every ``Backend``."""
 
     def devices(self) -> Sequence[Device]:
-        """The visible devices."""
+        """Return the visible devices."""
 
     def current_device(self) -> int:
-        """The index of the current device."""
+        """Return the index of the current device."""
 
     def set_device(self, index: int) -> None:
         """Change the current device."""
 
     def properties(self, index: int) -> Properties:
-        """The properties of a device."""
+        """Return the properties of a device."""
 
     def synchronize(self, device: Device | None = None) -> None:
         """Wait for all work of a device."""
 
     def mark(self, device: Device | None = None) -> Mark:
-        """A mark of the present point in a device's work."""
+        """Return a mark of the present point in a device's work."""
 
     def memory(self, device: Device | None = None) -> MemoryStats:
-        """Bytes in use and at peak."""
+        """Return the numbers of bytes in use and at peak."""
 
     def reset_peak(self, device: Device | None = None) -> None:
         """Reset the peak to the bytes in use."""
 
     def reserved(self, device: Device | None = None) -> int:
-        """Bytes held by the allocator."""
+        """Return the number of bytes that the allocator has reserved."""
 
     def mem_info(self, index: int) -> tuple[int, int]:
-        """Free and total bytes."""
+        """Return the numbers of free and of all bytes."""
 
     def release(self) -> None:
         """Return unused memory to the driver."""
 
 
 def availability() -> Availability:
-    """``(ok, reason)``: whether CUDA can be used, and the library, or the reason why not and a remedy."""
+    """Return ``(ok, reason)``: whether CUDA can be used, and the library, or the reason why not."""
     try:
         return backend_named("cuda").is_available()
     except TenonError as error:
@@ -107,12 +107,12 @@ def availability() -> Availability:
 
 
 def is_available() -> bool:
-    """Whether CUDA can be used; never raises."""
+    """Return whether CUDA can be used; never raises."""
     return availability().ok
 
 
 def is_initialized() -> bool:
-    """Whether a CUDA device has been used in this process."""
+    """Return whether a CUDA device has been used in this process."""
     try:
         return bool(getattr(backend_named("cuda"), "initialized", False))
     except TenonError:
@@ -125,12 +125,12 @@ def init() -> None:
 
 
 def device_count() -> int:
-    """Number of visible devices, 0 where CUDA cannot be used."""
+    """Return the number of visible devices, 0 where CUDA cannot be used."""
     return len(backend_named("cuda").devices()) if is_available() else 0
 
 
 def current_device() -> int:
-    """Index of the current device, which is that of ``"cuda"`` without an index."""
+    """Return the index of the current device, which is that of ``"cuda"`` without an index."""
     return int(_backend().current_device())
 
 
@@ -163,30 +163,31 @@ class device:
 
 
 def get_device_properties(device: DeviceLike = None) -> Properties:
-    """The CUDA runtime's properties of a device, by its names (``major``, ``multiProcessorCount``, ...)."""
+    """Return the properties of a device (None: the current one) by the CUDA runtime's names, such as
+    ``major`` and ``multiProcessorCount``."""
     backend = _backend()
     return backend.properties(_index(backend, device))
 
 
 def get_device_name(device: DeviceLike = None) -> str:
-    """Name of a device, as ``nvidia-smi`` shows it."""
+    """Return the name of a device (None: the current one), as ``nvidia-smi`` prints it."""
     name = get_device_properties(device)["name"]
     return name.decode() if isinstance(name, bytes) else str(name)
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """Compute capability of a device: (9, 0) for Hopper."""
+    """Return the compute capability of a device (None: the current one): (9, 0) for Hopper."""
     properties = get_device_properties(device)
     return int(properties["major"]), int(properties["minor"])
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Whether the current device multiplies bfloat16 in hardware; False where CUDA cannot be used."""
+    """Return whether the current device multiplies bfloat16 in hardware; False where CUDA cannot be used."""
     return is_available() and get_device_capability() >= (8, 0)
 
 
 def is_tf32_supported() -> bool:
-    """Whether the current device multiplies TF32 in hardware; False where CUDA cannot be used."""
+    """Return whether the current device multiplies TF32 in hardware; False where CUDA cannot be used."""
     return is_available() and get_device_capability() >= (8, 0)
 
 
@@ -199,15 +200,15 @@ def synchronize(device: DeviceLike = None) -> None:
 def manual_seed(seed: int) -> None:
     """Seed the random numbers of CUDA tensors; ignored where CUDA cannot be used, as in PyTorch.
 
-    The numbers of all devices are drawn on the host from one stream (a seed gives the same numbers on every
-    device), so this is ``tenon.manual_seed``.
+    The numbers of all devices are drawn on the host from one stream, so this is ``tenon.manual_seed``, and a
+    seed yields the same numbers on every device.
     """
     if is_available():
         host_random.manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """As ``manual_seed``: all devices share one stream."""
+    """Seed the random numbers of all devices: the same as ``manual_seed``."""
     manual_seed(seed)
 
 
@@ -218,7 +219,7 @@ def seed() -> None:
 
 
 def seed_all() -> None:
-    """As ``seed``: all devices share one stream."""
+    """Seed the random numbers of all devices from the operating system: the same as ``seed``."""
     seed()
 
 
@@ -229,12 +230,12 @@ def empty_cache() -> None:
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    """Bytes in use by tensors on a device; 0 before the first use of CUDA."""
+    """Return the bytes in use by tensors on a device; 0 before the first use of CUDA."""
     return _stats(device).used if is_initialized() else 0
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Peak of the bytes in use by tensors, since the start or ``reset_peak_memory_stats``."""
+    """Return the peak of the bytes in use by tensors, since the start or ``reset_peak_memory_stats``."""
     return _stats(device).peak if is_initialized() else 0
 
 
@@ -245,7 +246,7 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Bytes reserved on a device, in use or not; 0 before the first use of CUDA."""
+    """Return the bytes reserved on a device, in use or not; 0 before the first use of CUDA."""
     if not is_initialized():
         return 0
     backend = _backend()
@@ -253,14 +254,14 @@ def memory_reserved(device: DeviceLike = None) -> int:
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Free and total bytes of a device, with all processes counted."""
+    """Return the free and total bytes of a device, with the memory of all processes counted."""
     backend = _backend()
     free, total = backend.mem_info(_index(backend, device))
     return int(free), int(total)
 
 
 class Event:
-    """A point in a device's work, to wait for or to measure the time from and to."""
+    """A point in a device's work (torch.cuda.Event), to wait for it or to measure the time between two."""
 
     def __init__(
         self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
@@ -280,7 +281,10 @@ class Event:
             int(self._mark)
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Wait for both events; the milliseconds from this event to ``end_event``."""
+        """Wait for both events; return the milliseconds from this one to ``end_event``.
+
+        DeviceError unless both were created with ``enable_timing=True`` and recorded.
+        """
         if not (self.enable_timing and end_event.enable_timing):
             raise DeviceError("Both events must be created with argument 'enable_timing=True'.")
         if self._mark is None or end_event._mark is None:
@@ -291,22 +295,22 @@ class Event:
 
 
 def _backend() -> CudaBackend:
-    """The CUDA backend; DeviceError with the reason where it cannot be used."""
-    backend: Any = backend_for(Device("cuda"))  # of a subclass, which a plugin brings
+    """Return the CUDA backend; DeviceError with the reason where it cannot be used."""
+    backend: Any = backend_for(Device("cuda"))  # of a subclass, which a plugin defines
     return backend
 
 
 def _index(backend: CudaBackend, value: DeviceLike) -> int:
-    """The index of a device; DeviceError for a device of another type or an index out of range."""
+    """Return the index of a device; DeviceError for one of another type and an index out of range."""
     if value is None:
         return int(backend.current_device())
     device = Device(value)
     if device.type != "cuda":
-        raise DeviceError(f"Expected a cuda device, but got: {device}. Give 'cuda:0' or an index.")
+        raise DeviceError(f"Expected a cuda device, but got: {device}. Pass 'cuda:0' or an index.")
     index = int(backend.current_device()) if device.index is None else device.index
     count = len(backend.devices())
     if index >= count:
-        raise DeviceError(f"invalid device ordinal: cuda:{index} asked for, {count} cuda device(s) present.")
+        raise DeviceError(f"invalid device ordinal: cuda:{index} requested, {count} cuda device(s) present.")
     return index
 
 

@@ -19,23 +19,23 @@ __all__ = ["get_rng_state", "get_rng_state_all", "set_rng_state", "set_rng_state
 
 
 def get_rng_state(device: DeviceLike = "cuda") -> Tensor:
-    """The state of a device's generator; DeviceError where CUDA cannot be used."""
+    """Return the state of a device's generator; DeviceError where CUDA cannot be used."""
     cuda.init()
     return random.get_rng_state()
 
 
 def set_rng_state(new_state: Tensor, device: DeviceLike = "cuda") -> None:
-    """Continue from ``new_state``; DeviceError where CUDA cannot be used."""
+    """Set the state of a device's generator; DeviceError where CUDA cannot be used."""
     cuda.init()
     random.set_rng_state(new_state)
 
 
 def get_rng_state_all() -> list[Tensor]:
-    """The state of each device's generator."""
+    """Return the list of the states of all devices' generators, which are all equal."""
     return [random.get_rng_state() for _ in range(cuda.device_count())]
 
 
 def set_rng_state_all(new_states: Iterable[Tensor]) -> None:
-    """Continue from states of ``get_rng_state_all``."""
+    """Set the states of all devices' generators, as ``get_rng_state_all`` returned them."""
     for state in new_states:
         set_rng_state(state)

@@ -28,7 +28,7 @@ def name_the_plugin(
     implementations: Sequence[pluggy.HookImpl],
     plugins: Sequence[PluginInfo],
 ) -> Exception:
-    """The exception to raise instead of ``error``, which a call of ``hook`` raised.
+    """Return the exception to raise instead of ``error``, which a call of ``hook`` raised.
 
     A TenonError, whose message has advice, is returned with a note; any other error becomes the cause of a
     PluginHookError. An error of the caller, such as a missing argument, or of the host's own implementation
@@ -52,7 +52,7 @@ def name_the_plugin(
 
 
 def _culprit(error: Exception, implementations: Sequence[pluggy.HookImpl]) -> pluggy.HookImpl | None:
-    """The implementation in which ``error`` was raised; None if it was raised in none of them."""
+    """Return the implementation in which ``error`` was raised; None if it was raised in none of them."""
     by_code: dict[CodeType, list[pluggy.HookImpl]] = {}
     for implementation in implementations:
         code = getattr(implementation.function, "__code__", None)

@@ -35,7 +35,7 @@ class Component:
     target: object
     plugin: PluginInfo
 
-    def answers_to(self, qualifier: str) -> bool:
+    def has_qualifier(self, qualifier: str) -> bool:
         """Whether ``qualifier`` is this component's distribution or plugin."""
         return normalise(qualifier) in {
             normalise(self.plugin.name),
@@ -73,14 +73,18 @@ class Registry:
         self._tables: dict[str, tuple[int, dict[str, list[Component]]]] = {}
 
     def resolve(self, kind: str, name: str) -> Target:
-        """The object called ``name``, imported at the first call."""
+        """Return the object called ``name``, imported at the first call.
+
+        PluginNotFoundError for an unknown name, PluginClashError if several plugins declare it,
+        PluginTargetError if it cannot be imported.
+        """
         return self.component(kind, name).load()
 
     def component(self, kind: str, name: str) -> Component:
-        """The component called ``name`` or ``"distribution:Name"``, without importing its target."""
+        """Return the component called ``name`` or ``"distribution:Name"``, without importing its target."""
         table = self._table(kind)
         qualifier, _, plain = name.rpartition(":")
-        matches = [each for each in table.get(plain, ()) if not qualifier or each.answers_to(qualifier)]
+        matches = [each for each in table.get(plain, ()) if not qualifier or each.has_qualifier(qualifier)]
         if not matches:
             raise self._not_found(kind, name, table)
         if len(matches) > 1:
@@ -88,19 +92,19 @@ class Registry:
         return matches[0]
 
     def names(self, kind: str) -> list[str]:
-        """All names of a kind, sorted."""
+        """Return all names of a kind, sorted."""
         return sorted(self._table(kind))
 
     def components(self, kind: str) -> list[Component]:
-        """All components of a kind, by name; a clashing name appears once per plugin."""
+        """Return all components of a kind, by name; a clashing name appears once per plugin."""
         return [each for _, components in sorted(self._table(kind).items()) for each in components]
 
     def clashes(self, kind: str) -> list[PluginClashError]:
-        """One error for each name of a kind that several plugins declare."""
+        """Return one error for each name of a kind that several plugins declare."""
         return [clash(same) for _, same in sorted(self._table(kind).items()) if len(same) > 1]
 
     def _table(self, kind: str) -> dict[str, list[Component]]:
-        """The components of ``kind`` by name; built again when plugins have come or gone."""
+        """Return the components of ``kind`` by name; built again when plugins were added or removed."""
         cached = self._tables.get(kind)
         if cached is not None and cached[0] == self._host.generation:
             return cached[1]
@@ -133,7 +137,7 @@ class Registry:
 
 
 def clash(components: Sequence[Component]) -> PluginClashError:
-    """The error that several plugins declare the same name."""
+    """Return the error that several plugins declare the same name."""
     first = components[0]
     owners = " and ".join(f"plugin {each.plugin}" for each in components)
     addresses = [each.address for each in components]
@@ -141,13 +145,13 @@ def clash(components: Sequence[Component]) -> PluginClashError:
         addresses = [f"{each.plugin.name}:{each.name}" for each in components]
     return PluginClashError(
         f"{KINDS[first.kind]} {first.name!r} is declared by {owners}. "
-        f"Say which: {' or '.join(repr(address) for address in addresses)}; "
+        f"Use the full name: {' or '.join(repr(address) for address in addresses)}; "
         "or disable one with TENON_DISABLE_PLUGINS."
     )
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
-    """A hint: names similar to ``name``, or all known names if none is."""
+    """Return a hint: names similar to ``name``, or all known names if none is similar."""
     lowered = {entry.lower(): entry for entry in known}
     near = difflib.get_close_matches(name.lower(), lowered, n=3, cutoff=0.6)
     if near:

@@ -72,7 +72,7 @@ def tenon_backends() -> Mapping[str, str]:
 def tenon_optimizers() -> Mapping[str, str]:
     """Class name -> target of a ``tenon.extend.Optimizer`` subclass; becomes ``tenon.optim.<name>``.
 
-    Called: at the first use of the kind, when ``tenon.optim`` is asked for a name.
+    Called: at the first use of the kind, when a name of ``tenon.optim`` is looked up.
     Mode: collect.
     Example: ``return {"Tiger": "tenon_tiger.tiger:Tiger"}`` (first party: tenon_optimizers)
     """
@@ -83,7 +83,7 @@ def tenon_optimizers() -> Mapping[str, str]:
 def tenon_schedulers() -> Mapping[str, str]:
     """Class name -> target of a ``tenon.extend.LRScheduler`` subclass; ``tenon.optim.lr_scheduler.<name>``.
 
-    Called: at the first use of the kind, when ``tenon.optim.lr_scheduler`` is asked for a name.
+    Called: at the first use of the kind, when a name of ``tenon.optim.lr_scheduler`` is looked up.
     Mode: collect.
     Example: ``return {"StepLR": "tenon_optimizers.schedules:StepLR"}`` (tenon_optimizers)
     """
@@ -92,7 +92,7 @@ def tenon_schedulers() -> Mapping[str, str]:
 
 @hookspec
 def tenon_parametrizations() -> Mapping[str, str]:
-    """Name -> target of what makes a module compute a weight: ``attach(module, name="weight", ...)``.
+    """Name -> target of a function that reparametrizes a weight: ``attach(module, name="weight", ...)``.
 
     Called: at the first use of the kind, by ``tenon.nn.utils.parametrizations``.
     Mode: collect.
@@ -103,7 +103,7 @@ def tenon_parametrizations() -> Mapping[str, str]:
 
 @hookspec
 def tenon_pruners() -> Mapping[str, str]:
-    """Name -> target of a ``tenon.extend.BasePruningMethod`` subclass, which says what of a weight to keep.
+    """Name -> target of a ``tenon.extend.BasePruningMethod`` subclass, which selects the elements to keep.
 
     Called: at the first use of the kind, by ``tenon.nn.utils.prune``.
     Mode: collect.
@@ -171,7 +171,7 @@ def tenon_targets() -> Mapping[str, str]:
 def tenon_ops() -> Mapping[str, str]:
     """Op name -> target of a ``tenon.extend.Op`` instance; becomes ``tenon.ops.<name>``.
 
-    Called: at the first use of the kind, when ``tenon.ops`` lacks a name itself.
+    Called: at the first use of the kind, when a name is looked up that ``tenon.ops`` itself does not have.
     Mode: collect.
     Example: ``return {"softcap": "tenon_softcap.op:softcap"}``
     """
@@ -204,9 +204,9 @@ def tenon_commands() -> Mapping[str, str]:
 
 @hookspec
 def tenon_profilers() -> Mapping[str, str]:
-    """Name -> target of what ``tenon.profiler.<name>`` is.
+    """Name -> target of a class or function; becomes ``tenon.profiler.<name>``.
 
-    Called: at the first use of the kind, when ``tenon.profiler`` is asked for a name.
+    Called: at the first use of the kind, when a name of ``tenon.profiler`` is looked up.
     Mode: collect.
     Example: ``return {"profile": "tenon_profiler.profile:profile"}`` (tenon_profiler)
     """
@@ -217,7 +217,7 @@ def tenon_profilers() -> Mapping[str, str]:
 def tenon_namespaces() -> Mapping[str, str]:
     """Name -> the package of the plugin that is imported as ``tenon.<name>``, with the modules below it.
 
-    Called: at the first use of the kind, when no file of tenon answers to ``import tenon.<name>``.
+    Called: at the first use of the kind, when tenon has no file for ``import tenon.<name>``.
     Mode: collect.
     Example: ``return {"zoo": "tenon_zoo.animals"}``
     """
@@ -228,7 +228,7 @@ def tenon_namespaces() -> Mapping[str, str]:
 def tenon_special_functions() -> Mapping[str, str]:
     """Name -> target of a function of tensors; becomes ``tenon.special.<name>``.
 
-    Called: at the first use of the kind, when ``tenon.special`` is asked for a name.
+    Called: at the first use of the kind, when a name of ``tenon.special`` is looked up.
     Mode: collect.
     Example: ``return {"airy_ai": "tenon_special.functions:airy_ai"}`` (tenon_special)
     """
@@ -237,9 +237,9 @@ def tenon_special_functions() -> Mapping[str, str]:
 
 @hookspec
 def tenon_samples() -> Mapping[str, str]:
-    """Any name -> a module that adds samples of the plugin's ops by ``tenon.testing.samples.add``.
+    """Any name -> target of a module that adds samples of the plugin's ops by ``tenon.testing.samples.add``.
 
-    Called: at the first use of the kind, when ``tenon.testing.samples`` is asked for samples.
+    Called: at the first use of the kind, when samples are requested of ``tenon.testing.samples``.
     Mode: collect.
     Example: ``return {"special": "tenon_special.samples"}`` (tenon_special)
     """

@@ -1,7 +1,7 @@
 """Describe this installation: loaded plugins, failures with their reasons, libraries and devices.
 
-Collects rows of text, which ``cli.py`` prints. The error of a section is shown in place of its rows, so that
-one broken library does not hide the rest. Plugins add sections with ``doctor_section``, from
+Collects rows of text, which ``cli.py`` prints. If a section raises, its error replaces its rows, so that one
+broken library does not prevent the other sections. Plugins add sections with ``doctor_section``, from
 ``tenon_configure``.
 """
 
@@ -59,7 +59,7 @@ class PluginReport:
 
 
 def plugin_report(host: Host) -> PluginReport:
-    """The declarations of every plugin; no target is imported."""
+    """Return the declarations of every plugin; no target is imported."""
     entries = {id(info): PluginEntry(info) for info in host.plugins}
     clashes: list[PluginClashError] = []
     for kind in KINDS:
@@ -77,7 +77,7 @@ def plugin_report(host: Host) -> PluginReport:
 
 
 def broken_targets(host: Host) -> list[PluginTargetError]:
-    """Import the target of every component; one error for each that cannot be imported."""
+    """Import the target of every component; return one error for each that cannot be imported."""
     errors = []
     for kind in KINDS:
         for component in host.registry.components(kind):
@@ -89,7 +89,7 @@ def broken_targets(host: Host) -> list[PluginTargetError]:
 
 
 def doctor_section(title: str) -> Callable[[Section], Section]:
-    """Decorator: add a section to ``tenon doctor``, a function that yields rows ``(name, value)``.
+    """Decorate a function that yields rows ``(name, value)`` to add a section to ``tenon doctor``.
 
     Call it from ``tenon_configure``; a second section of the same title replaces the first.
     """
@@ -102,7 +102,7 @@ def doctor_section(title: str) -> Callable[[Section], Section]:
 
 
 def examine(host: Host) -> list[tuple[str, list[Row]]]:
-    """Every section of ``tenon doctor`` with its rows."""
+    """Return every section of ``tenon doctor`` with its rows."""
     built_in: dict[str, Section] = {
         "python": _python,
         "numpy": _numpy,
@@ -114,7 +114,7 @@ def examine(host: Host) -> list[tuple[str, list[Row]]]:
 
 
 def _rows(section: Section) -> list[Row]:
-    """The rows of a section, and its error if it raises."""
+    """Return the rows of a section, and its error if it raises."""
     rows: list[Row] = []
     try:
         rows.extend(section())

@@ -5,10 +5,11 @@ resolved; the registry calls it once, at the first use of its kind. An *event* h
 compile, session, step and checkpoint boundaries. No hook runs per operation: a hook call costs 2 to 3 µs, an
 operation on small arrays less than 1 µs.
 
-An implementation has only those of the arguments that it needs. Modes: *collect* calls every implementation,
-discovered plugins in plugin order (first-party first, then by name) after those registered by hand, which
-go latest first; *firstresult* stops at the first that does not return None; *historic* is replayed to
-plugins that come later. ``hookimpl(tryfirst=True)``, ``(trylast=True)`` and ``(wrapper=True)`` are pluggy's.
+An implementation declares only those of the arguments that it needs. Modes: *collect* calls every
+implementation, first of the plugins registered by hand, the latest first, then of discovered plugins in
+plugin order (first-party first, then by name); *firstresult* stops at the first that does not return None;
+*historic* is repeated for plugins that are registered later. ``hookimpl(tryfirst=True)``, ``(trylast=True)``
+and ``(wrapper=True)`` are pluggy's.
 
 The declaring hooks are in ``declarations.py``. Next: ``manager.py`` calls them.
 ``docs/guide/hooks.md`` has the same entries as a page.
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 @hookspec(historic=True)
 def tenon_configure(config: Config) -> None:
-    """Look at the process's settings; runs before any other hook of the plugin.
+    """Read the process's settings; runs before any other hook of the plugin.
 
     Args: ``config``, frozen; ``config.setting("tiger_beta")`` reads TENON_TIGER_BETA.
     Called: once per plugin, when it is registered.
@@ -61,7 +62,7 @@ def tenon_default_device(requested: str | None) -> Device | None:
 
 @hookspec(firstresult=True)
 def tenon_make_optimizer(name: str, params: ParamsT, options: Mapping[str, object]) -> Optimizer | None:
-    """Build an optimizer; the host does so last, by ``resolve("optimizers", name)``; wrap it to decorate.
+    """Build an optimizer. If no plugin does, the host calls ``resolve("optimizers", name)``.
 
     Args: ``name`` of the optimizer; ``params``, parameters or groups; ``options``, its keyword arguments.
     Called: once per optimizer built from configuration (``tenon.build_optimizer``, ``tenon train``).
@@ -107,7 +108,7 @@ def tenon_session_start(session: Session) -> None:
 
 @hookspec
 def tenon_session_finish(session: Session, error: BaseException | None) -> None:
-    """A training run is over; release what ``tenon_session_start`` took.
+    """A training run has ended; release the resources that ``tenon_session_start`` acquired.
 
     Args: ``session`` of the run; ``error`` that ended it, or None.
     Called: once per run, also after an error.
@@ -164,7 +165,7 @@ def tenon_graph_passes(target: str) -> Sequence[Pass]:
 
 @hookspec
 def tenon_report(metrics: Mapping[str, float], step: int) -> None:
-    """Metrics of a run, as plain numbers, ready to be written somewhere.
+    """Receive the metrics of a run, as Python numbers, for example to write them to a log.
 
     Args: ``metrics`` by name; ``step`` they belong to.
     Called: once per log interval, on rank 0.
@@ -175,7 +176,7 @@ def tenon_report(metrics: Mapping[str, float], step: int) -> None:
 
 @hookspec
 def tenon_checkpoint_save(section: MutableMapping[str, object], session: Session) -> None:
-    """Put this plugin's state into the checkpoint.
+    """Write this plugin's state into the checkpoint.
 
     Args: ``section``, an empty dict that is this plugin's own; ``session`` of the run.
     Called: once per checkpoint, through ``Host.save_sections``.
@@ -190,7 +191,7 @@ Section: TypeAlias = Mapping[str, Any]
 
 @hookspec
 def tenon_checkpoint_load(section: Section, session: Session) -> None:
-    """Take this plugin's state back from the checkpoint that a run resumes.
+    """Restore this plugin's state from the checkpoint that a run resumes.
 
     Args: ``section``, what this plugin saved, empty if it saved nothing; ``session`` of the run.
     Called: once per resumed run, after model and optimizer are restored, through ``Host.load_sections``.

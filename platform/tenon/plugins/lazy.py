@@ -27,8 +27,8 @@ _stored: list[tuple[dict[str, object], str, object]] = []
 def lazy_namespace(
     module_name: str, kind: str, only: Sequence[str] | None = None
 ) -> tuple[Callable[[str], Target], Callable[[], list[str]]]:
-    """``(__getattr__, __dir__)`` for the module ``module_name``, with the components of ``kind``, or ``only``
-    some of them, as attributes.
+    """Return ``(__getattr__, __dir__)`` for the module ``module_name``, with the components of ``kind``, or
+    ``only`` some of them, as attributes.
 
     An unknown name raises AttributeError with similar names and the plugins that failed to load; a name whose
     target cannot be imported raises ImportError with the reason.

@@ -90,7 +90,7 @@ class Discovery:
 
 
 def describe(name: str, distribution: str | None, version: str | None) -> str:
-    """The name of a plugin in messages: ``'tiger' (tenon-tiger 0.1)``.
+    """Return the name of a plugin in messages: ``'tiger' (tenon-tiger 0.1)``.
 
     >>> describe("tiger", "tenon-tiger", "0.1")
     "'tiger' (tenon-tiger 0.1)"
@@ -101,7 +101,7 @@ def describe(name: str, distribution: str | None, version: str | None) -> str:
 
 
 def normalise(name: str) -> str:
-    """The normalised form of a distribution or plugin name (PEP 503).
+    """Return the normalised form of a distribution or plugin name (PEP 503).
 
     >>> normalise("Tenon_Tiger")
     'tenon-tiger'
@@ -110,7 +110,7 @@ def normalise(name: str) -> str:
 
 
 def installed_entry_points() -> list[EntryPoint]:
-    """The entry points of group ``tenon`` of all installed distributions."""
+    """Return the entry points of group ``tenon`` of all installed distributions."""
     from importlib.metadata import entry_points  # takes 10 ms, which only the first use of a plugin needs
 
     return list(entry_points(group=GROUP))
@@ -171,17 +171,17 @@ def check(manager: pluggy.PluginManager, plugin: object, name: str) -> None:
 
 
 def target_error(value: object, kind: str) -> str | None:
-    """The reason why ``value`` is not a valid target string of ``kind``; None if it is valid."""
+    """Return the reason why ``value`` is not a valid target string of ``kind``; None if it is valid."""
     if not isinstance(value, str):
         return None
     if kind in hookspecs.MODULES:
         valid = all(part.isidentifier() for part in value.split("."))
-        return None if valid else f"{value!r} is no module. Write 'package.module'."
+        return None if valid else f"{value!r} is not the name of a module. Write 'package.module'."
     module, colon, attribute = value.partition(":")
     parts = [*module.split("."), *attribute.split(".")] if colon else []
     if parts and all(part.isidentifier() for part in parts):
         return None
-    return f"{value!r} is no target. Write 'package.module:attribute'."
+    return f"{value!r} is not a target. Write 'package.module:attribute'."
 
 
 def _import(value: str) -> object:
@@ -203,7 +203,7 @@ def _claim(owners: dict[str, str], name: str, owner: str) -> None:
 
 
 def _nearest(hook: str, known: Iterable[str]) -> str:
-    """A hint with the hook of the most similar name, or all hooks."""
+    """Return a hint with the hook of the most similar name, or with all hooks."""
     near = difflib.get_close_matches(hook, known, n=1, cutoff=0.5)
     return f"Did you mean {near[0]!r}?" if near else f"Hooks are {', '.join(sorted(known))}."
 
@@ -244,4 +244,4 @@ def _unmatched(points: Sequence[EntryPoint], config: Config) -> Iterable[str]:
             if normalise(entry) not in known:
                 near = difflib.get_close_matches(normalise(entry), sorted(known), n=1)
                 hint = f"did you mean {near[0]!r}?" if near else f"installed: {', '.join(sorted(known))}."
-                yield f"{variable} names {entry!r}, which is no installed plugin or distribution; {hint}"
+                yield f"{variable} names {entry!r}, which is not an installed plugin or distribution; {hint}"

@@ -120,7 +120,8 @@ class Host:
     def register(self, plugin: object, name: str | None = None) -> PluginInfo:
         """Add a plugin by hand: a module, an instance or a class with ``hookimpl`` methods.
 
-        It is checked first; if it is refused, nothing of it is registered.
+        PluginError if it is registered already or implements an unknown hook; nothing of it is registered
+        then.
         """
         with _lock:
             plugin_name = name or _name_of(plugin)
@@ -181,7 +182,7 @@ class Host:
         if orphans:
             warnings.warn(
                 PluginWarning(
-                    f"the checkpoint holds state of plugins that are not loaded or do not restore it: "
+                    f"the checkpoint has state of plugins that are not loaded or do not restore it: "
                     f"{', '.join(orphans)}. Run `tenon plugins` to see what is loaded; the rest is restored."
                 ),
                 stacklevel=2,
@@ -191,7 +192,7 @@ class Host:
             caller(section=section, session=session)
 
     def _load(self) -> list[str]:
-        """Load the plugins; return the lines of a warning, if there is something to warn of."""
+        """Load the plugins; return the lines of a warning, none if all plugins were loaded."""
         points = loader.installed_entry_points() if self._points is None else self._points
         discovery = loader.discover(self._manager, self.config, points)
         failures = list(discovery.failures)
@@ -226,7 +227,7 @@ class Host:
             raise
 
     def _callers(self, hook: str) -> list[tuple[PluginInfo, pluggy.HookCaller]]:
-        """Per plugin that implements ``hook``, in plugin order, a caller that calls only that plugin."""
+        """Return for each plugin that implements ``hook``, in plugin order, a caller of this plugin only."""
         owners = {id(implementation.plugin) for implementation in getattr(self.hook, hook).get_hookimpls()}
         plugins = [info.plugin for info in self._plugins]
         callers: list[tuple[PluginInfo, pluggy.HookCaller]] = []
@@ -310,7 +311,7 @@ def _notify() -> None:
 def _before_call(
     hook: str, implementations: Sequence[pluggy.HookImpl], arguments: Mapping[str, object]
 ) -> None:
-    """Does nothing; pluggy's monitoring needs a function to call before each hook."""
+    """Do nothing; pluggy's monitoring requires a function to call before each hook."""
 
 
 def _write_trace(line: str) -> None:

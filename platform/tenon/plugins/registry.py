@@ -4,7 +4,7 @@
 True
 
 Kinds are those of ``hookspecs.KINDS``. Plugins load at the first look-up; a target is imported when its name
-is resolved, not when it is listed. Next: ``lazy.py`` gives modules these names as attributes.
+is resolved, not when it is listed. Next: ``lazy.py`` adds these names to modules as attributes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["Component", "Registry", "component", "components", "kinds", "names",
 
 
 def kinds() -> list[str]:
-    """Every kind of component that a plugin can offer."""
+    """Return every kind of component that a plugin can declare."""
     return list(KINDS)
 
 
 def resolve(kind: str, name: str) -> Target:
-    """The object called ``name``, as ``resolve("optimizers", "SGD")``, or ``"distribution:Name"``.
+    """Return the object called ``name``, as in ``resolve("optimizers", "SGD")``, or ``"distribution:Name"``.
 
     Raises PluginNotFoundError (an AttributeError) for an unknown name, PluginClashError where two plugins
     declare it, PluginTargetError (an ImportError) where its target cannot be imported.
@@ -32,15 +32,15 @@ def resolve(kind: str, name: str) -> Target:
 
 
 def component(kind: str, name: str) -> Component:
-    """The declaration of ``name``, with its plugin and target, which is not imported."""
+    """Return the declaration of ``name``, with its plugin and target, which is not imported."""
     return host().registry.component(kind, name)
 
 
 def components(kind: str) -> list[Component]:
-    """All components of ``kind``, by name; a clashing name appears once per plugin."""
+    """Return all components of ``kind``, by name; a clashing name appears once per plugin."""
     return host().registry.components(kind)
 
 
 def names(kind: str) -> list[str]:
-    """All names of ``kind``, sorted; no target is imported."""
+    """Return all names of ``kind``, sorted; no target is imported."""
     return host().registry.names(kind)

@@ -91,6 +91,6 @@ def _import_of(component: Component) -> str:
     if not attribute.isidentifier():
         raise PluginError(
             f"{component.name!r} of plugin {component.plugin} has the target {component.target!r}, "
-            "which a stub cannot import. Give first-party names plain targets: 'package.module:attribute'."
+            "which a stub cannot import. Declare first-party names with targets 'package.module:attribute'."
         )
     return f"from {module} import {attribute} as {component.name}"

@@ -1,4 +1,4 @@
-"""``torch.profiler``: where a program spends its time and memory. Names come from the plugin that profiles.
+"""``torch.profiler``: measure where a program spends time and memory. A profiling plugin provides the names.
 
 >>> from tenon.profiler import profile, record_function
 >>> with profile() as prof, record_function("nothing"):

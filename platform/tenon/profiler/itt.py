@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def is_available() -> bool:
-    """False: ops are not shown to VTune as ranges. ``tenon.profiler.profile`` records them."""
+    """Return False: ops are not reported to VTune. ``tenon.profiler.profile`` records them."""
     return False

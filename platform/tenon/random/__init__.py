@@ -2,10 +2,10 @@
 
 Two kinds of randomness, for two needs:
 
-- **Streams** (``Generator``, ``manual_seed``): PyTorch's CPU generator bit for bit, so that a seed gives the
-  initial weights and samples that it gives there. Draws depend on everything drawn before.
+- **Streams** (``Generator``, ``manual_seed``): PyTorch's CPU generator bit for bit, so that a seed yields the
+  same initial weights and samples as there. Draws depend on everything drawn before.
 - **Counters** (``philox``, ``keys``): a number is a function of (seed, step, sample, op) alone, so that
-  dropout is the same for a sample whichever rank or batch computes it, and replaying a step repeats it.
+  dropout is the same for a sample on any rank and in any batch, and a step that is run again repeats it.
 
 Everything here works on NumPy arrays; ``ops/random.py`` and the Tensor methods call it.
 """

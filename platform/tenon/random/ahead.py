@@ -1,4 +1,4 @@
-"""A cache of float32 normals computed ahead, as NumPy takes nearly as long for one block as for a hundred.
+"""A cache of float32 normals computed in advance: NumPy takes nearly as long for one block as for a hundred.
 
 Small draws share one call of ``unit32`` on the words that the stream has buffered. The values are cached with
 the position of their first word, so that only a draw that starts at one of their blocks uses them; any other
@@ -12,12 +12,12 @@ import numpy as np
 from tenon.random.box_muller import unit32
 from tenon.random.mt19937 import MersenneTwister
 
-#: Largest draw that is served from numbers computed ahead.
+#: The largest draw that uses numbers computed in advance.
 LIMIT = 512
 
 
 def whole_blocks(stream: MersenneTwister, n: int) -> np.ndarray | None:
-    """The next ``n`` unit normals, a multiple of 16; None if there are not enough words in the buffer."""
+    """Return the next ``n`` unit normals, a multiple of 16; None if the buffer has too few words."""
     start, cached = stream.position(), stream.normals
     if cached is None or cached[1] != 16 or start < cached[0] or (start - cached[0]) % 16:
         start, words = stream.ahead()
@@ -31,10 +31,11 @@ def whole_blocks(stream: MersenneTwister, n: int) -> np.ndarray | None:
 
 
 def with_tail(stream: MersenneTwister, n: int) -> np.ndarray | None:
-    """The blocks for ``n`` numbers, not a multiple of 16, with the redrawn block last; None if not cached.
+    """Return the blocks for ``n`` numbers, not a multiple of 16, with the redrawn block last; None if they
+    are not cached.
 
-    Such a draw consumes n + 16 words and so shifts the blocks. Only the second of equal draws in a row
-    computes ahead.
+    Such a draw consumes n + 16 words and so shifts the blocks. Numbers are computed in advance only at the
+    second of two equal draws in a row.
     """
     start, stride = stream.position(), n + 16
     again = stream.last_draw == (stride, start)

@@ -8,10 +8,10 @@
 
 ``unit32`` reproduces every bit with float32 and float64 passes of NumPy: a fused multiply-add is a product
 that is exact in float64, a sum, and one rounding to float32. Where all results lie in one binade that
-rounding is an addition and a subtraction of a constant that pushes the unwanted bits out. All 2**24 radii
+rounding is an addition and a subtraction of a constant that shifts the excess bits out. All 2**24 radii
 and all 2**24 angles were compared with the compiled kernel; tests compare the stream with PyTorch.
 
-Next: ``continuous.py`` scales these and puts them into arrays.
+Next: ``continuous.py`` scales these and writes them into arrays.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ _SIGN = np.int32(-(2**31))
 
 
 class _Scratch(threading.local):
-    """Working rows of ``unit32``, reused per thread: new pages would take longer than the arithmetic."""
+    """Temporary arrays of ``unit32``, reused in each thread, as new memory would cost more than the
+    arithmetic."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -145,7 +146,7 @@ def _radius(scratch: np.ndarray, wide: np.ndarray) -> np.ndarray:
     z *= _HALF
     y -= z
     x += y
-    e *= _LN2_HIGH  # exact: LN2_HIGH has nine bits, so this multiply-add needs no care
+    e *= _LN2_HIGH  # exact, as LN2_HIGH has nine bits: no fused multiply-add has to be emulated
     x += e
     x *= _MINUS_TWO
     return np.sqrt(x, out=x)
@@ -211,7 +212,7 @@ def _horner(y: np.ndarray, z: np.ndarray, coefficients: list[float], binades: tu
 
 
 def _place(octant: np.ndarray, cosine: np.ndarray, sine: np.ndarray, spare: np.ndarray) -> None:
-    """Swap and negate the polynomials as the octant says; all arguments are int32 views."""
+    """Swap and negate the polynomials according to the octant; all arguments are int32 views."""
     swap = octant << 30
     swap >>= 31
     np.bitwise_xor(cosine, sine, out=spare)

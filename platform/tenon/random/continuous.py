@@ -41,7 +41,10 @@ def uniform(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Numbers from [low, high): ``Tensor.uniform_``, and ``torch.rand`` by default."""
+    """Draw uniform numbers from [low, high): ``Tensor.uniform_``, and by default ``torch.rand``.
+
+    RandomArgumentError for a range that is empty or too wide for the dtype.
+    """
     kind = np.dtype(dtype) if out is None else out.dtype
     if kind is _FLOAT32 and out is None and low == 0 and high == 1:
         return _plain_uniform(stream_of(generator), shape or ())
@@ -132,7 +135,7 @@ def normal(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Normal numbers: ``Tensor.normal_``, ``torch.randn``; with array ``mean`` or ``std``, ``torch.normal``.
+    """Draw normal numbers: ``Tensor.normal_``, ``torch.randn``; with arrays, ``torch.normal``.
 
     The parts of a complex number have variance std**2 / 2 each.
     """
@@ -265,7 +268,7 @@ def exponential(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Exponential numbers of rate ``lambd``: ``Tensor.exponential_``."""
+    """Draw exponentially distributed numbers of rate ``lambd``: ``Tensor.exponential_``."""
     if not lambd > 0.0:
         raise RandomArgumentError(
             f"exponential_ expects lambda > 0.0, but found lambda={lambd}. Pass a positive rate."
@@ -288,7 +291,7 @@ def cauchy(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Cauchy numbers: ``Tensor.cauchy_``."""
+    """Draw Cauchy-distributed numbers with this median and scale ``sigma``: ``Tensor.cauchy_``."""
     if not sigma > 0.0:
         raise RandomArgumentError(
             f"cauchy_ expects sigma > 0.0, but found sigma={sigma}. Pass a positive scale."
@@ -312,7 +315,7 @@ def log_normal(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """exp of normal numbers, always in the serial form: ``Tensor.log_normal_``."""
+    """Draw numbers whose logarithm is normal, always in the serial form: ``Tensor.log_normal_``."""
     if not std > 0.0:
         raise RandomArgumentError(
             f"log_normal_ expects std > 0.0, but found std={std}. Pass a positive standard deviation."

@@ -58,7 +58,10 @@ def randint(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Integers from [low, high): ``torch.randint``, and ``Tensor.random_(low, high)`` with ``out``."""
+    """Draw integers from [low, high): ``torch.randint``, and ``Tensor.random_(low, high)`` with ``out``.
+
+    RandomArgumentError for an empty range and for bounds that the dtype does not represent.
+    """
     kind = np.dtype(dtype) if out is None else out.dtype
     low, high = int(low), int(high)
     if kind is _INT64 and out is None and 0 < high - low < _TWO_WORDS and -_TWO_WORDS < low < _TWO_WORDS:
@@ -91,7 +94,8 @@ def random_(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """``Tensor.random_``: [0, to), [from_, to), from ``from_`` to the largest value, or all values from 0."""
+    """Draw integers as ``Tensor.random_``: from [0, to), [from_, to), from ``from_`` to the dtype's largest
+    value, or without bounds from 0 to that."""
     kind = np.dtype(dtype if out is None else out.dtype)
     if to is not None:
         return randint(generator, from_ or 0, to, shape, kind, out=out)
@@ -126,7 +130,7 @@ def _random_to_largest(
             raise RandomArgumentError(
                 "random_ expects 'from' casted to dtype to be less than or equal to 'to_inc' casted to "
                 "dtype, but got "
-                f"from={low} > to_inc={last}. Give `to` as well."
+                f"from={low} > to_inc={last}. Pass `to` as well."
             )
     else:
         require(kind, (*INTEGRAL, "bool", *_UNSIGNED), "random_from_to_range_calc")
@@ -248,7 +252,7 @@ def bernoulli(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """1 with probability ``p``, else 0: ``Tensor.bernoulli_``; with only an array ``p``, ``torch.bernoulli``.
+    """Draw 1 with probability ``p``, else 0: ``Tensor.bernoulli_``; with an array ``p``, ``torch.bernoulli``.
 
     PyTorch draws a scalar ``p`` from MKL on Intel processors; these are its numbers everywhere else.
     """
@@ -312,7 +316,7 @@ def geometric(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Number of trials to the first success: ``Tensor.geometric_``."""
+    """Draw the number of trials until the first success, of probability ``p``: ``Tensor.geometric_``."""
     if not 0 < p < 1:
         raise RandomArgumentError(
             f"geometric_ expects p to be in (0, 1), but got p={p}. Pass a probability inside."

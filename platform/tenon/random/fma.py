@@ -18,9 +18,9 @@ _BELOW_FLOAT32 = np.int64((1 << 29) - 1)
 
 
 def fma32(x: np.ndarray, a: np.float32, b: np.float32, unit: int | None = None) -> np.ndarray:
-    """``x * a + b`` of float32 ``x``, rounded once to float32.
+    """Return ``x * a + b`` of float32 ``x``, rounded once to float32.
 
-    ``unit`` says that every x is a multiple of 2**unit below 1, which often makes the float64 sum exact.
+    With ``unit``, every x has to be a multiple of 2**unit below 1, for which the float64 sum is often exact.
     """
     total = x.astype(np.float64)
     total *= float(a)
@@ -43,7 +43,7 @@ def _sum_is_exact(a: float, b: float, unit: int) -> bool:
 
 
 def fma64(x: np.ndarray, a: float, b: float) -> np.ndarray:
-    """``x * a + b`` of float64 ``x``, rounded once; exact scales take the short way."""
+    """Return ``x * a + b`` of float64 ``x``, rounded once; exact products need no emulation."""
     if a == 1.0:
         return x + b
     if b == 0.0:

@@ -32,7 +32,7 @@ DEFAULT_SEED = 67280421310721
 class Watch:
     """A callback ``changed(method, repeat)`` for changes of a generator other than draws, such as seeding.
 
-    ``repeat`` repeats the change; None if it cannot be repeated with the same effect.
+    ``repeat`` is a function that repeats the change; None if that would not have the same effect.
     """
 
     changed: Callable[[str, Callable[[], object] | None], None] | None = None
@@ -94,24 +94,24 @@ class Generator:
         return value
 
     def initial_seed(self) -> int:
-        """The seed that the stream started from."""
+        """Return the seed from which the stream started."""
         return self._stream.seed
 
     def get_state(self) -> Tensor:
-        """The state as 5056 bytes, interchangeable with ``torch.Generator.get_state()`` on the CPU."""
+        """Return the state: 5056 bytes, interchangeable with PyTorch's of a generator on the CPU."""
         with self._stream.lock:
             state = self._stream.state()
         return _StateConversion.wrap(state)
 
     def set_state(self, new_state: Tensor | np.ndarray) -> None:
-        """Continue from a state that ``get_state`` returned here or in PyTorch."""
+        """Set the state, as ``get_state`` returned it here or in PyTorch."""
         if Watch.changed is not None:
             Watch.changed("set_state", None)
         with self._stream.lock:
             self._stream.set_state(_as_array(new_state))
 
     def clone_state(self) -> Generator:
-        """A new generator on the same device and with the same state."""
+        """Return a new generator on the same device and with the same state."""
         return _rebuild(str(self._device), self._raw_state())
 
     def get_offset(self) -> int:
@@ -147,9 +147,7 @@ def _rebuild(device: str, state: np.ndarray) -> Generator:
 
 
 def _entropy() -> int:
-    return (
-        int.from_bytes(os.urandom(8), "little") & 0x1FFFFFFFFFFFFF
-    )  # 53 bits survive a trip through a double
+    return int.from_bytes(os.urandom(8), "little") & 0x1FFFFFFFFFFFFF  # 53 bits are exact as a float64
 
 
 def _checked_seed(seed: int) -> int:
@@ -169,7 +167,7 @@ _default_stream = default_generator._stream
 
 
 def stream_of(generator: Generator | None) -> MersenneTwister:
-    """The word stream of ``generator``, by default of the default generator."""
+    """Return the word stream of ``generator``, or of the default generator if it is None."""
     if generator is None:
         return _default_stream
     if not isinstance(generator, Generator):
@@ -191,17 +189,17 @@ def seed() -> int:
 
 
 def initial_seed() -> int:
-    """The seed that the default generator started from."""
+    """Return the seed from which the default generator started."""
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Tensor:
-    """The state of the default generator."""
+    """Return the state of the default generator, 5056 bytes as in PyTorch."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor | np.ndarray) -> None:
-    """Continue the default generator from ``new_state``."""
+    """Set the state of the default generator, as ``get_rng_state`` returned it."""
     default_generator.set_state(new_state)
 
 

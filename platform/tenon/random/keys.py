@@ -1,4 +1,4 @@
-"""The address of counter-based random numbers: the seed, step and samples of the current operation.
+"""The keys of counter-based random numbers: the seed, step and samples of the current operation.
 
 A training loop whose numbers must not depend on ranks and batch splits opens a context around each step:
 
@@ -47,7 +47,7 @@ class Keys:
         return self._generator.seed
 
     def next_op(self) -> int:
-        """The number of the next random operation of this step; an equal number draws equal values."""
+        """Return the number of the next random operation of this step; equal numbers draw equal values."""
         op = self._next
         self._next += 1
         return op
@@ -71,9 +71,9 @@ class Keys:
         number = len(self.samples)
         if not shape or (shape[0] % number if number else shape[0]):
             raise RandomArgumentError(
-                f"Keyed random numbers: the first axis of {tuple(shape)} does not hold {number} samples. "
-                "Put the "
-                "batch axis first, or leave the keyed context for numbers that do not belong to samples."
+                f"Keyed random numbers: the first axis of {tuple(shape)} does not fit {number} samples."
+                " Use the first axis as the batch axis, or draw numbers that do not belong to samples outside"
+                " of the keyed context."
             )
         rows = (shape[0] // number if number else 0, *shape[1:])
         values = draw(
@@ -91,13 +91,14 @@ class _Slot:
 
 
 def current() -> Keys | None:
-    """The keys of the innermost ``keyed`` context; None means to draw from the stream."""
+    """Return the keys of the innermost ``keyed`` context; None means to draw from the stream."""
     return _Slot.keys
 
 
 @contextmanager
 def keyed(*, step: int, samples: Iterable[int], seed: int | None = None) -> Iterator[Keys]:
-    """Address random operations inside by (seed, step, sample); without ``seed``, the default generator's."""
+    """Draw random numbers inside the block by (seed, step, sample); by default with the default generator's
+    seed."""
     previous = _Slot.keys
     keys = Keys(initial_seed() if seed is None else seed, step, samples)
     _Slot.keys = keys

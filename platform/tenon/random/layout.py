@@ -46,7 +46,7 @@ _name_of: dict[np.dtype, str] = {}
 
 
 def name_of(dtype: np.dtype) -> str:
-    """``dtype.name``, cached: NumPy builds it at every access (2 us)."""
+    """Return ``dtype.name``, cached, as NumPy builds it at every access (2 us)."""
     name = _name_of.get(dtype)
     if name is None:
         name = _name_of[dtype] = dtype.name
@@ -54,7 +54,7 @@ def name_of(dtype: np.dtype) -> str:
 
 
 def require(dtype: DTypeLike, allowed: Sequence[str], operation: str) -> np.dtype:
-    """``np.dtype(dtype)`` if ``operation`` is defined for it; otherwise PyTorch's error."""
+    """Return ``np.dtype(dtype)``; raise PyTorch's error unless it is one of ``allowed``."""
     checked: np.dtype = np.dtype(dtype)
     if name_of(checked) not in allowed:
         raise UnsupportedError(
@@ -65,7 +65,7 @@ def require(dtype: DTypeLike, allowed: Sequence[str], operation: str) -> np.dtyp
 
 
 def memory_order(out: np.ndarray) -> np.ndarray:
-    """A view of ``out`` whose C order is the order of its memory."""
+    """Return a view of ``out`` whose C order is its memory order; an error if elements share memory."""
     if any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True)):
         raise ViewError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory "
@@ -76,7 +76,7 @@ def memory_order(out: np.ndarray) -> np.ndarray:
 
 
 def deliver(fill: Fill, shape: Sequence[int] | None, dtype: DTypeLike, out: np.ndarray | None) -> np.ndarray:
-    """Run ``fill`` on a flat contiguous array; return it with ``shape``, or put the numbers into ``out``."""
+    """Call ``fill`` with a flat contiguous array; return it with ``shape``, or ``out`` with its numbers."""
     if out is None:
         flat = np.empty(math.prod(shape or ()), dtype)
         fill(flat)

@@ -15,7 +15,7 @@ class Loops(Protocol):
     """The loops that a backend may accelerate."""
 
     def worth(self, words: int) -> bool:
-        """Whether the other methods are faster than NumPy for a draw of so many words."""
+        """Return whether the other methods are faster than NumPy for a draw of this many words."""
 
     def words(self, bits: np.random.MT19937, out: np.ndarray) -> bool:
         """Fill uint32 ``out`` from NumPy's ``MT19937``, whose state advances; False if unsupported."""
@@ -24,10 +24,10 @@ class Loops(Protocol):
         """float32 ``out``: 1 where the 53-bit integer of two words is below ``threshold``, else 0."""
 
     def unit32(self, words: np.ndarray, out: np.ndarray) -> None:
-        """Unit normals from words, as ``box_muller.unit32``."""
+        """Compute unit normals from words, as ``box_muller.unit32`` does."""
 
     def log1p(self, values: np.ndarray) -> None:
-        """The C library's log1p of flat float64 ``values``, in place."""
+        """Replace flat float64 ``values`` by the C library's log1p of them."""
 
     def swaps(self, values: np.ndarray, jumps: np.ndarray) -> None:
         """Swap int64 ``values[i]`` and ``values[jumps[i]]`` for each ``i`` in turn."""
@@ -43,6 +43,6 @@ def use(loops: Loops | None) -> None:
 
 
 def loops_for(words: int) -> Loops | None:
-    """The registered loops if they are faster for this number of words, else None, which means NumPy."""
+    """Return the registered loops if they are faster for this number of words; None to use NumPy."""
     loops = _State.loops
     return loops if loops is not None and loops.worth(words) else None

@@ -56,7 +56,7 @@ BitsState: TypeAlias = Any
 class MersenneTwister:
     """Words of MT19937 in order: ``take(n)`` returns the next n as uint32.
 
-    ``lock`` must be held while drawing; ``next_normal`` is the pending half of a double Box-Muller pair.
+    Callers acquire ``lock`` while they draw; ``next_normal`` is the pending half of a double Box-Muller pair.
     """
 
     __slots__ = (
@@ -113,7 +113,7 @@ class MersenneTwister:
         return bits
 
     def take(self, n: int) -> np.ndarray:
-        """The next ``n`` words; do not write to the result, it may be a view of the buffer."""
+        """Return the next ``n`` words. Do not write to the result: it may be a view of the buffer."""
         start = self._at
         end = start + n
         if end <= self._size:
@@ -186,7 +186,7 @@ class MersenneTwister:
         return state["state"]["key"], int(state["state"]["pos"]), fresh
 
     def set_state(self, state: np.ndarray) -> None:
-        """Continue from ``state``; a malformed one raises and leaves the stream as it was."""
+        """Set the state; if it is malformed, raise an error without changing the stream."""
         data = np.ascontiguousarray(state)
         if data.dtype != np.uint8 or data.ndim != 1:
             raise RandomStateError(

@@ -25,17 +25,18 @@ _SHORT = 1000
 def randperm(
     generator: Generator | None, n: int, dtype: DTypeLike = np.int64, *, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """A permutation of range(n): ``torch.randperm``."""
+    """Return a random permutation of ``range(n)``, as ``torch.randperm``.
+
+    RandomArgumentError if ``n`` is negative or the dtype does not represent all indices.
+    """
     kind = require(dtype if out is None else out.dtype, NUMBERS, "randperm")
     if n < 0:
         raise RandomArgumentError(f"Trying to create tensor with negative dimension {n}: [{n}]. Pass n >= 0.")
     limit = (1 << DIGITS[name_of(kind)]) + 1 if name_of(kind) in FLOATING else int(np.iinfo(kind).max)
     if n > limit:
         raise RandomArgumentError(
-            f"n cannot be greater than {limit} for {name_of(kind)} type, got {n}: {name_of(kind)} has no "
-            "exact form "
-            "of larger "
-            "indices. Use int64."
+            f"n cannot be greater than {limit} for {name_of(kind)} type, got {n}: {name_of(kind)} does not "
+            "represent larger indices exactly. Use int64."
         )
     if out is not None and out.shape != (n,):
         raise UnsupportedError(
@@ -77,17 +78,17 @@ def _shuffled(stream: MersenneTwister, n: int) -> np.ndarray | list[int] | range
 def _swap_in_rounds(values: np.ndarray, jumps: np.ndarray) -> np.ndarray:
     """Do most swaps in vectorised rounds, in place; return the steps left over.
 
-    A step may run as soon as no earlier step that has not run wants one of its two places. Every round
-    reserves all places for their earliest step and runs the steps that hold both (Shun et al., "Sequential
-    random permutation, list contraction and tree contraction are highly parallel", 2015).
+    A step may run as soon as no earlier step that has not run swaps one of its two positions. Every round
+    reserves all positions for their earliest step and runs the steps for which both are reserved (Shun et
+    al., "Sequential random permutation, list contraction and tree contraction are highly parallel", 2015).
     """
     holder = np.empty_like(values)
     steps = np.arange(jumps.size, dtype=np.int32)
     while steps.size > _SHORT:
         targets = jumps[steps]
         holder[steps] = steps
-        # NumPy assigns in order: reversed, the earliest step comes last and wins. Only earlier steps ever
-        # want a step's own place.
+        # NumPy assigns in order: reversed, the earliest step is assigned last. Only earlier steps swap the
+        # position of a later step.
         holder[targets[::-1]] = steps[::-1]
         ready = (holder[steps] == steps) & (holder[targets] == steps)
         first, second = steps[ready], targets[ready]

@@ -9,8 +9,8 @@ depends only on its address:
 - counter word 1: the **global** index of the sample in the data set or global batch
 - counter word 2: ``step``, counter word 3: ``op``, which random operation of the step
 
-So the numbers of a sample depend neither on its rank nor on how batches are split, and a step that is run
-again repeats them.
+So the numbers of a sample depend neither on its rank nor on the batch that contains it, and a step that is
+run again repeats them.
 
 Next: ``keys.py`` provides (seed, step, samples) to the operations of a training step.
 """
@@ -170,5 +170,5 @@ def philox_uniform(
     shape: Sequence[int],
     dtype: DTypeLike = np.float32,
 ) -> np.ndarray:
-    """``CounterGenerator(seed).uniform``: one address or many, ``shape`` numbers for each."""
+    """Return ``CounterGenerator(seed).uniform(...)``: numbers of this shape for one sample, or for each."""
     return CounterGenerator(seed).uniform(step=step, samples=sample, op=op, shape=shape, dtype=dtype)

@@ -1,8 +1,8 @@
 """Reseed all sequential generators (tenon's, Python's and NumPy's) from an address.
 
 A draw from a sequential generator (``tenon.rand`` in a forward, augmentation in a data set) depends on all
-draws before, and so on which samples this rank had. Where a run must not depend on that, the generators are
-reseeded for each part of a batch.
+earlier draws, and so on the samples that this rank has processed. For runs that must not depend on that, the
+generators are reseeded for each part of a batch.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``torch.multinomial``: indices drawn by weight, with or without replacement.
 
 Without replacement (and for a single sample) the weights are divided by exponential numbers and the largest
-quotients win. With replacement, 53-bit uniforms are looked up in the cumulative weights.
+quotients are selected. With replacement, 53-bit uniforms are looked up in the cumulative weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def multinomial(
     *,
     out: np.ndarray | None = None,
 ) -> np.ndarray:
-    """int64 indices (num_samples,) or (rows, num_samples) for weights ``probs`` of one or two dimensions.
+    """Draw int64 indices ``[num_samples]``, or ``[rows, num_samples]`` for a matrix of weights ``probs``.
 
     Equal quotients, which half types produce, keep their order here; PyTorch's order of them is unspecified.
     """

@@ -2,8 +2,8 @@
 
 Like PyTorch it counts matrix products, convolutions and attention, forward and backward, a multiplication and
 an addition as two operations; other ops are counted if a formula is registered. Built-in figures are those of
-the ops (``op.cost``). A counter is the lowest interceptor and counts calls of kernels, so a result that a
-selective checkpoint has kept is not counted again.
+the ops (``op.cost``). A counter is the lowest interceptor and counts calls of kernels, so that the cached
+results of a selective checkpoint are not counted again.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class FlopCounterMode:
         rows = [row for path in shown for row in self._rows(path, path.count("."))]
         if total and all(sum(self.flop_counts[path].values()) < total for path in shown):
             rows = self._rows("Global", 0) + [(f" {name}", *rest) for name, *rest in rows]  # type: ignore[misc]
-        return _laid_out([("Module", "FLOP", "% Total"), *(rows or [("Global", "0", "0%")])])
+        return _table_text([("Module", "FLOP", "% Total"), *(rows or [("Global", "0", "0%")])])
 
     def _rows(self, path: str, indent: int) -> list[tuple[str, str, str]]:
         total, counts = self.get_total_flops(), self.flop_counts[path]
@@ -201,7 +201,7 @@ def _name(op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operator:
         return Operator("mm")
     name = operator_of(op, args, attrs)
     if op.kind is Kind.CONVOLVE and PASS.sweep is not None and (not MODE.enabled or PASS.sweep.create_graph):
-        return Operator("convolution_backward")  # and not a forward pass that a checkpoint repeats
+        return Operator("convolution_backward")  # not the forward pass that a checkpoint repeats
     return name
 
 
@@ -234,8 +234,8 @@ def convert_to_percent_str(num: float, denom: float) -> str:
     return f"{num / denom:.2%}" if denom else "0%"
 
 
-def _laid_out(rows: list[tuple[str, ...]]) -> str:
-    """Return a table with headings, the first column aligned to the left, the others to the right."""
+def _table_text(rows: list[tuple[str, ...]]) -> str:
+    """Return rows as a table with headings, the first column aligned to the left, the others to the right."""
     widths = [max(len(rows[0][i]) + 2, *(len(row[i]) for row in rows)) for i in range(len(rows[0]))]
     rows = [rows[0], tuple("-" * w for w in widths), *rows[1:]]
     return "\n".join(

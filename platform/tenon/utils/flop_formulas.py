@@ -137,7 +137,7 @@ def conv_backward_flop(
     _dilation: object, transposed: bool, _output_padding: object, _groups: object,
     output_mask: Sequence[bool], out_shape: Sequence[object], **kwargs: object,
 ) -> int:  # fmt: skip
-    """Count the operations of the gradients of input and weight that ``output_mask`` asks for."""
+    """Count the operations of the gradients of input and weight that ``output_mask`` selects."""
     count = 0
     if output_mask[0]:
         count += conv_flop_count(grad_out_shape, w_shape, get_shape(out_shape[0]), not transposed)

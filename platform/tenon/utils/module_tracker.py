@@ -23,7 +23,7 @@ class ModuleTracker:
     """Within a block, ``parents`` has the names of the modules that are running, forward or backward.
 
     Names begin with the class of the outermost module; "Global" is always among them. A backward pass is in a
-    module from the gradients of its outputs to those of its inputs; ``is_bw`` says whether one is running.
+    module from the gradients of its outputs to those of its inputs; ``is_bw`` is whether one is running.
 
     >>> import tenon
     >>> class Show(tenon.nn.Module):

@@ -1,4 +1,4 @@
-"""``autocast`` for CUDA and its decorators, by the older path; each call warns that it is deprecated."""
+"""``autocast`` for CUDA and its decorators, under their older names; each call warns of that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["autocast", "custom_bwd", "custom_fwd"]
 
 
 def older(name: str, newer: str) -> None:
-    """Warn that ``name`` is called by its older path."""
+    """Warn that ``torch.cuda.amp.<name>`` is deprecated in favour of ``torch.amp.<newer>``."""
     warnings.warn(
         f"`torch.cuda.amp.{name}(args...)` is deprecated. Please use `torch.amp.{newer}` instead.",
         FutureWarning,
@@ -21,7 +21,7 @@ def older(name: str, newer: str) -> None:
 
 
 class autocast(amp.autocast):
-    """``tenon.autocast("cuda", ...)``."""
+    """``tenon.autocast("cuda", ...)`` under its older name, with a deprecation warning."""
 
     def __init__(self, enabled: bool = True, dtype: dtype = float16, cache_enabled: bool = True) -> None:
         older("autocast", "autocast('cuda', args...)")
@@ -31,12 +31,12 @@ class autocast(amp.autocast):
 def custom_fwd(
     fwd: Callable[..., object] | None = None, *, cast_inputs: dtype | None = None
 ) -> Callable[..., object]:
-    """``tenon.amp.custom_fwd`` for ``device_type="cuda"``."""
+    """Return ``fwd`` decorated by ``tenon.amp.custom_fwd`` for ``device_type="cuda"``; deprecated."""
     older("custom_fwd", "custom_fwd(args..., device_type='cuda')")
     return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
 def custom_bwd(bwd: Callable[..., object]) -> Callable[..., object]:
-    """``tenon.amp.custom_bwd`` for ``device_type="cuda"``."""
+    """Return ``bwd`` decorated by ``tenon.amp.custom_bwd`` for ``device_type="cuda"``; deprecated."""
     older("custom_bwd", "custom_bwd(args..., device_type='cuda')")
     return amp.custom_bwd(bwd, device_type="cuda")

@@ -1,4 +1,4 @@
-"""Whether mixed precision on CUDA can be of use."""
+"""``amp_definitely_not_available``: whether mixed precision on CUDA is impossible on this machine."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["amp_definitely_not_available"]
 
 
 def amp_definitely_not_available() -> bool:
-    """Whether there is no CUDA device here."""
+    """Return whether this machine has no CUDA device."""
     return not is_available()

@@ -1,4 +1,4 @@
-"""``GradScaler`` for CUDA by the older path."""
+"""``GradScaler`` for CUDA under its older name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["GradScaler"]
 
 
 class GradScaler(amp.GradScaler):
-    """``tenon.amp.GradScaler("cuda", ...)``."""
+    """``tenon.amp.GradScaler("cuda", ...)`` under its older name."""
 
     def __init__(
         self,

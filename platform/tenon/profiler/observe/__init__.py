@@ -1,7 +1,7 @@
 """Record what happens while a program runs: ops, modules, steps, collectives and memory.
 
 This is the protocol only; a plugin (``tenon_profiler``) collects and writes. ``tap.py`` instruments the
-program, ``records.py`` documents the records, ``observer.py`` is the base class of plugins that want events.
+program, ``records.py`` documents the records, ``observer.py`` has the base class of receivers of events.
 """
 
 from tenon.profiler.observe.clock import DRIFT, Clock, Place, align, own_clock, place

@@ -82,8 +82,8 @@ def align(communicator: Communicator) -> Clock:
 
     No rank leaves a barrier before all have entered. So the offset to add to a rank's clock is at least
     rank 0's time of entry minus the rank's time of exit, and at most rank 0's time of exit minus the rank's
-    time of entry, whichever rank was late. Barriers are repeated until all ranks know their offset to within
-    ``_GOAL``; ``error`` bounds the rest, with the drift of the clocks in the meantime.
+    time of entry, whichever rank was late. Barriers are repeated until the offset of every rank is known to
+    within ``_GOAL``; ``error`` bounds the remaining error, including the drift of the clocks since.
     """
     own, started = own_clock(), time.perf_counter_ns()
     history: list[list[list[int]]] = [[] for _ in range(communicator.size)]
@@ -94,7 +94,7 @@ def align(communicator: Communicator) -> Clock:
             communicator.barrier()
             times.append((entered, time.perf_counter_ns() + own.wall))
         payload = json.dumps([own.id, own.wall, own.base, times]).encode()
-        # Of each rank what its payload was made of, as JSON has no types.
+        # For each rank the values in its payload; JSON has no types.
         readings: list[Any] = [
             json.loads(text) for text in communicator.all_gather_bytes(payload, name="clocks of profiles")
         ]

@@ -56,7 +56,7 @@ class Crossings:
     def leave(self, path: str, module: Module) -> None:
         """Called when a module call has returned or raised."""
         lane = self._tap.lane()
-        if not lane.calls:  # it began before the tap was open
+        if not lane.calls:  # the module call began before the tap was open
             return
         label, begin, number, before = lane.calls.pop()
         lane.module = before
@@ -69,7 +69,8 @@ class Crossings:
 
     @contextmanager
     def span(self, name: str, phase: str) -> Iterator[None]:
-        """Record a block in ``phase``: "data" is shown as an op, as by Kineto; "wait" keeps the phase."""
+        """Record a block in ``phase``: "data" is recorded as an op, as by Kineto; "wait" does not change the
+        phase."""
         lane = self._tap.lane()
         before, begin = lane.phase, now()
         category = WAIT if phase == "wait" else OPERATOR if phase == "data" else ANNOTATION

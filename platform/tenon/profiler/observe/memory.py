@@ -1,8 +1,8 @@
 """Allocation and release of arrays, each owned by the op that allocated it, and of compiled programs' arenas.
 
 Only memory that an op's result owns is counted: neither views nor arrays from outside. The release of an
-array is detected by a weak reference, the block, which is held by its records and then by whatever took
-these. A block that is no longer held does not report the release. An arena lives as long as its program.
+array is detected by a weak reference to it, the block. The records refer to the block, and then whoever took
+them; without a reference to the block, the release is not reported. An arena is freed with its program.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Blocks:
         return weakref.ref(out, lane.freed)
 
     def track_arena(self, program: Program, lane: Lane) -> None:
-        """Track the arena of ``program``, which holds all its values except the caller's arrays."""
+        """Track the arena of ``program``, the memory of all its values except the caller's arrays."""
         if program in self._arenas:  # the program is bound again
             block, ending = self._arenas.pop(program)
             ending.detach()

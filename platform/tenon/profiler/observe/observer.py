@@ -14,8 +14,9 @@ from tenon.profiler.observe.events import OpEvent, ScopeEvent, StepEvent
 class Observer:
     """Receives every event of a profile, in batches, some time after it happened.
 
-    Provided through the hook ``tenon_open_observers``. Its time is not part of the measured ops but of the
-    step that follows. An observer that raises is removed with a warning; the program continues.
+    Plugins return observers from the hook ``tenon_open_observers``. The time that an observer takes is not
+    part of the measured ops but of the step that follows. An observer that raises is removed with a warning;
+    the program continues.
     """
 
     def on_op(self, event: OpEvent) -> None:
@@ -36,7 +37,7 @@ def open_observers(session: object = None) -> list[Observer]:
     observers: list[Observer] = []
     for implementation in reversed(host().hook.tenon_open_observers.get_hookimpls()):
         try:
-            # What the plugin returned; it is taken for observers here.
+            # The value that the plugin returned, which is used as a sequence of observers.
             opened: Any = implementation.function(**dict.fromkeys(implementation.argnames, session))
             observers += opened or ()
         except Exception as error:
@@ -45,7 +46,8 @@ def open_observers(session: object = None) -> list[Observer]:
 
 
 def warn_of_sink(name: str, error: Exception) -> None:
-    """Warn that a sink is removed because of ``error``, and where that was raised."""
+    """Warn that the receiver ``name`` of events is removed because of ``error``, raised at the file and line
+    in the message."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     warnings.warn(
         f"the sink {name} receives no more events, the program and its profile continue:"

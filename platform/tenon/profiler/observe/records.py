@@ -38,7 +38,7 @@ ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait"
 
 
 class Maker:
-    """Takes the place of the op in the record of a function that creates arrays without an op."""
+    """Replaces the op in the record of a function that creates arrays without an op."""
 
     view = False
 
@@ -50,7 +50,7 @@ class Maker:
         return 0.0
 
 
-#: Return the maker of a name, one object each.
+#: Returns the maker of a name, the same object for the same name.
 maker = functools.cache(Maker)
 
 

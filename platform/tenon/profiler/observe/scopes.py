@@ -26,7 +26,7 @@ OPEN = _Open()
 
 
 class record_function:
-    """Show the block under ``name`` in profiles; a context manager, or a decorator.
+    """Record the block as ``name`` in profiles; a context manager, or a decorator of functions.
 
     >>> with record_function("pre-processing"):
     ...     pass
@@ -48,7 +48,7 @@ class record_function:
             lane.extend((SPAN, self.name, begin, end, ANNOTATION, lane.phase, self.args))
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """Wrap ``function`` so that each call is shown."""
+        """Wrap ``function`` so that each call is recorded."""
 
         @functools.wraps(function)
         def labelled(*args: P.args, **kwargs: P.kwargs) -> R:

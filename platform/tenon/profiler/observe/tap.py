@@ -91,7 +91,7 @@ class Tap:
             lane.begin()
         OPEN.tap = self
         self._plain = SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts
-        backend_for(get_default_device())  # in use from now on, though no tensor may have been created yet
+        backend_for(get_default_device())  # instantiated, though no tensor may have been created yet
         devices = {b for b in backends_in_use() if b.name not in _HOST and b.is_available().ok}
         if self._blocks is not None:
             self._blocks.devices.update((b.array_type, b) for b in devices)
@@ -265,7 +265,7 @@ class Tap:
 
         return note
 
-    # ``backend`` is a Backend, of which the engine, whose callback this is, states a part.
+    # ``backend`` is a Backend; the engine, whose callback this is, declares a part of it.
     def _recorded_kernel(self, backend: Any, op: Op, kernel: Callable[..., Array]) -> Callable[..., Array]:
         return (self.kernel if backend.name in _HOST else marked_kernel(self, backend))(op, kernel)
 

@@ -1,4 +1,4 @@
-"""torch's ``torch.utils.benchmark``: times of small pieces of code, with their spread, and tables of them.
+"""PyTorch's ``torch.utils.benchmark``: measure the time of small pieces of code, and print tables of times.
 
 Instruction counts (Callgrind) and C++ are not measured here.
 """

@@ -20,7 +20,7 @@ _NOTE = "(! XX%) Measurement has high variance, where XX is the IQR / median * 1
 
 
 class Colorize(enum.Enum):
-    """What the colors of times are relative to."""
+    """To which times the colors are relative: none, those of the column, or those of the row."""
 
     NONE = "none"
     COLUMNWISE = "columnwise"
@@ -45,23 +45,24 @@ class Compare:
         self.extend_results(results)
 
     def extend_results(self, results: Iterable[Measurement]) -> None:
-        """Add measurements."""
-        taken = list(results)
-        for r in taken:
+        """Add measurements to the tables; ValueError for anything else."""
+        added = list(results)
+        for r in added:
             if not isinstance(r, Measurement):
                 raise ValueError(f"Expected an instance of `Measurement`, got {type(r)} instead.")
-        self._results.extend(taken)
+        self._results.extend(added)
 
     def trim_significant_figures(self) -> None:
-        """Show significant digits only."""
+        """Print only the significant digits of times from now on."""
         self._trim = True
 
     def colorize(self, rowwise: bool = False) -> None:
-        """Color times relative to the best of their row, or of their column within the group."""
+        """Color times relative to the best one of their column within the group, or with ``rowwise`` of their
+        row."""
         self._colors = Colorize.ROWWISE if rowwise else Colorize.COLUMNWISE
 
     def highlight_warnings(self) -> None:
-        """Show the spread of times whose spread is large."""
+        """Print the spread beside times that have a large one."""
         self._warn = True
 
     def print(self) -> None:
@@ -104,9 +105,9 @@ class Compare:
             if key[0] != threads:
                 threads = key[0]
                 lines.append(f"{threads} threads: ".ljust(whole, "-"))
-            shown = [t.center(w) for t, w in zip(texts[i], widths, strict=True)]
+            centered = [t.center(w) for t, w in zip(texts[i], widths, strict=True)]
             best = self._best(rows, keys, i)
-            colored = [_colored(s, m, b) for s, m, b in zip(shown, rows[i], best, strict=True)]
+            colored = [_colored(s, m, b) for s, m, b in zip(centered, rows[i], best, strict=True)]
             lines.append("  |  ".join([name.ljust(first), *colored]))
         title = f" {label or ''} ".center(whole - 2, "-")
         lines = [f"[{title}]", *lines, "", f"Times are in {unit_to_english(unit)}s ({unit}).", ""]
@@ -115,16 +116,16 @@ class Compare:
         return "\n".join(lines)
 
     def _digits(self, column: list[Measurement | None], scale: float) -> tuple[int, int, bool]:
-        """Return width and decimals of the numbers of a column, and whether it shows spreads."""
-        given = [m for m in column if m is not None]
-        leading = [math.ceil(math.log10(m.median / scale)) for m in given]
+        """Return width and decimals of the numbers of a column, and whether their spreads are printed."""
+        measured = [m for m in column if m is not None]
+        leading = [math.ceil(math.log10(m.median / scale)) for m in measured]
         decimals = 1
         if self._trim:
-            decimals = min(max(m.significant_figures - n, 0) for m, n in zip(given, leading, strict=True))
+            decimals = min(max(m.significant_figures - n, 0) for m, n in zip(measured, leading, strict=True))
         return (
             max(leading) + decimals + bool(decimals),
             decimals,
-            self._warn and any(m.has_warnings for m in given),
+            self._warn and any(m.has_warnings for m in measured),
         )
 
     def _text(self, m: Measurement | None, digits: tuple[int, int, bool], scale: float) -> str:
@@ -149,13 +150,13 @@ class Compare:
 
 def _row_names(keys: list[RowKey], several: bool) -> list[str]:
     """Return the names of rows, with the environment in the first row of each, if there are several."""
-    found, before = [], None
+    lines, before = [], None
     width = max(len(env) for _, env, _ in keys) if several else 0
     for threads, env, name in keys:
-        fresh = several and (threads, env) != before
-        found.append("  " + (f"({env})" if fresh else "").ljust(width + 4) + name)
+        is_first = several and (threads, env) != before
+        lines.append("  " + (f"({env})" if is_first else "").ljust(width + 4) + name)
         before = threads, env
-    return found
+    return lines
 
 
 def _colored(text: str, m: Measurement | None, best: float | None) -> str:

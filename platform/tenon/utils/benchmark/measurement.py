@@ -204,7 +204,7 @@ def ordered_unique(elements: Iterable[H]) -> list[H]:
 
 @contextmanager
 def set_torch_threads(n: int) -> Iterator[None]:
-    """Let kernels use ``n`` threads within a block."""
+    """Set the number of threads of kernels to ``n`` within a block."""
     before = get_num_threads()
     try:
         set_num_threads(n)

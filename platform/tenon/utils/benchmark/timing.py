@@ -35,12 +35,12 @@ class Language(enum.Enum):
 
 
 class Timer:
-    """Times ``stmt``, a string of Python, run over and over after ``setup``.
+    """Measures the time of ``stmt``, a string of Python, which is executed repeatedly after ``setup``.
 
     Unlike ``timeit.Timer`` it warms up, runs with ``num_threads`` threads, waits for GPUs, and returns a
     ``Measurement`` with a median and a spread. In the statement ``tenon`` and ``torch`` are tenon, beside
     ``globals``. ``label``, ``sub_label``, ``description`` and ``env`` name rows and columns of ``Compare``.
-    Statements in C++ are refused.
+    UnsupportedError for statements in C++.
 
     >>> import tenon
     >>> timer = Timer("x.add_(1)", globals={"x": tenon.zeros(3)}, label="add_")
@@ -65,7 +65,7 @@ class Timer:
         if not isinstance(stmt, str):
             raise ArgumentError(f"Currently only a `str` stmt is supported, got {type(stmt).__name__}.")
         if language in (Language.CPP, "cpp", "c++"):
-            raise UnsupportedError("Timer: C++ is not compiled here; time it from Python, by its bindings.")
+            raise UnsupportedError("Timer: C++ is not compiled here; call it from Python through bindings.")
         if language not in (Language.PYTHON, "py", "python"):
             raise ArgumentError(f"Invalid language `{language}`.")
         if global_setup:
@@ -89,15 +89,15 @@ class Timer:
             return Measurement(number, [self._seconds(number)], self._task_spec)
 
     def repeat(self, repeat: int = -1, number: int = -1) -> NoReturn:
-        """Refused: see ``blocked_autorange``."""
+        """Raise NotImplementedError, as in PyTorch: use ``blocked_autorange``."""
         raise NotImplementedError("See `Timer.blocked_autorange.`")
 
     def autorange(self, callback: Callback | None = None) -> NoReturn:
-        """Refused: see ``blocked_autorange``."""
+        """Raise NotImplementedError, as in PyTorch: use ``blocked_autorange``."""
         raise NotImplementedError("See `Timer.blocked_autorange.`")
 
     def collect_callgrind(self, *args: object, **kwargs: object) -> NoReturn:
-        """Refused: instructions are not counted."""
+        """Raise an error: instructions are not counted."""
         raise UnsupportedError(
             "Timer.collect_callgrind: instructions are not counted here. Run the script under"
             " `valgrind --tool=callgrind`, or take times with blocked_autorange()."
