@@ -34,6 +34,21 @@ def test_first_steps_learns_and_reloads(tmp_path):
     assert abs(float(done.stdout.rsplit(maxsplit=1)[1]) - 4) < 0.3
 
 
+def test_a_pass_over_a_traced_model_leaves_no_batch_norm(tmp_path):
+    done = run([sys.executable, str(EXAMPLES / "fx_conv_bn_fusion.py")], tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("0 batch norms are left, and the results agree\n")
+
+
+def test_an_interpreter_times_every_operation(tmp_path):
+    done = run([sys.executable, str(EXAMPLES / "fx_profiler.py")], tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert sorted(row[1] for row in rows) == ["_0", "_1", "_2", "_3", "_4", "input_1", "output"]
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_two_ranks_agree(tmp_path, ranks):

@@ -7,7 +7,7 @@ import math
 import pytest
 
 import tenon
-from tenon import fx
+from tenon import fx, nn
 
 
 def small(library):
@@ -124,3 +124,106 @@ def test_control_flow_on_a_proxy_names_the_line():
 
     with pytest.raises(ValueError, match=r"control flow: Proxy\(gt\) \(at .*test_symbolic_trace\.py:\d+\)"):
         fx.symbolic_trace(branches)
+
+
+def test_layers_are_traced_into_where_a_tracer_says_so():
+    class Deep(fx.Tracer):
+        def is_leaf_module(self, m, module_qualified_name):
+            return False
+
+    layers = [
+        nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU(), nn.Dropout(0.0), nn.Softmax(dim=-1), nn.PReLU(),
+        nn.Unflatten(1, (2, 2)), nn.Flatten(), nn.RMSNorm(4),
+    ]  # fmt: skip
+    model = nn.Sequential(*layers)
+
+    traced = fx.GraphModule(model, Deep().trace(model))
+
+    x = tenon.randn(3, 4)
+    assert tenon.equal(traced(x), model(x)) and not traced.graph.find_nodes(op="call_module")
+    linear = fx.GraphModule(layers[0], Deep().trace(layers[0]))
+    assert "def forward(self, input : tenon.Tensor) -> tenon.Tensor:" in linear.code
+
+
+@fx.wrap
+def leaf(x, factor):
+    return x * factor
+
+
+def test_wrapped_functions_are_one_node_and_are_traced_again():
+    traced = fx.symbolic_trace(lambda x: leaf(x, 2) + leaf(1, 2))
+
+    again = fx.symbolic_trace(traced)
+
+    for module in (traced, again):
+        assert [node.target for node in module.graph.find_nodes(op="call_function", target=leaf)] == [leaf]
+        assert module(3) == 8
+    with pytest.raises(NotImplementedError, match=r"wrap\('len'\) must be called at the top level"):
+        fx.wrap("len")
+
+
+def test_fixed_arguments_are_checked_and_containers_are_taken_apart():
+    def program(values, kind, scale=2.0):
+        return sum(values["a"]) * scale if kind == "sum" else values["b"]
+
+    fixed = {"values": {"a": [fx.PH, fx.PH], "b": 5}, "kind": "sum"}
+    traced = fx.symbolic_trace(program, concrete_args=fixed)
+
+    assert (
+        traced({"a": [1, 2], "b": 5}, "sum")
+        == 6.0
+        == fx.Interpreter(traced).run({"a": [1, 2], "b": 5}, "sum", 2.0)
+    )
+    with pytest.raises(AssertionError, match="kind has been specialized to have value sum"):
+        traced({"a": [1, 2], "b": 5}, "max")
+    with pytest.raises(AssertionError, match="values has been specialized to have value 5"):
+        traced({"a": [1, 2], "b": 6}, "sum")
+
+
+def test_assertions_are_recorded_where_a_tracer_says_so():
+    class Asserting(fx.Tracer):
+        trace_asserts = True
+
+    names = {}  # pytest rewrites the assertions of this file
+    exec("def program(x):\n    assert x.sum() > 0\n    return x + 1", names)
+    tracer = Asserting()
+    traced = fx.GraphModule(tracer.root, tracer.trace(names["program"]))
+
+    assert traced(tenon.ones(2)).tolist() == [2, 2]
+    with pytest.raises(AssertionError):
+        traced(-tenon.ones(2))
+
+
+def test_operators_of_aten_are_nodes():
+    def program(x):
+        return tenon.ops.aten.cat.default([tenon.ops.aten.sigmoid(x), x])
+
+    traced = fx.symbolic_trace(program)
+
+    x = tenon.randn(3)
+    assert tenon.equal(traced(x), program(x)) and "tenon.ops.aten.cat.default([sigmoid, x])" in traced.code
+
+
+def test_shapes_of_parameters_are_numbers_where_a_tracer_says_so():
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(tenon.ones(3, 2))
+
+        def forward(self, x):
+            for row in range(self.weight.size(0)):
+                x = x + self.weight[row]
+            return x
+
+    model = Rows()
+    tracer = fx.Tracer(param_shapes_constant=True)
+    traced = fx.GraphModule(model, tracer.trace(model))
+
+    assert traced(tenon.zeros(2)).tolist() == [3, 3] and len(traced.graph.nodes) == 9
+
+
+def test_two_programs_that_meet_are_refused():
+    one, other = (fx.Proxy(fx.Graph().placeholder(name)) for name in "ab")
+
+    with pytest.raises(RuntimeError, match=r"multiple different tracers.*values of two traced programs"):
+        tenon.add(one, other)

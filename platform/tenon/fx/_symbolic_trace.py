@@ -21,7 +21,7 @@ from tenon.fx.node import Argument
 from tenon.fx.placeholders import PH, PHBase, PHWithMeta
 from tenon.fx.presence import PROXIES
 from tenon.fx.proxy import ParameterProxy, Proxy, Scope, ScopeContextManager
-from tenon.fx.root_arguments import RootArguments
+from tenon.fx.root_arguments import RootArguments, annotation_of
 from tenon.fx.tracer_base import STARTS, base_types
 from tenon.fx.wrapping import Patcher, found_proxy, wrap
 from tenon.nn.containers import Sequential
@@ -232,7 +232,7 @@ class Tracer(RootArguments):
             _depth += 1
             try:
                 result = self._run(run, args)
-                kind = getattr(function, "__annotations__", {}).get("return") if run is function else None
+                kind = annotation_of(function, "return") if run is function else None
                 self.create_node("output", "output", (self.create_arg(result),), {}, type_expr=kind)
             finally:
                 _depth -= 1

@@ -138,11 +138,12 @@ class PyTreeCodeGen(CodeGen):
     ) -> str:
         """Return the definition with the original arguments, and the line that takes them apart."""
         arguments = list(self.pytree_info.orig_args)
-        without_self = arguments[1:] if arguments and arguments[0] == "self" else arguments
-        definition = super().gen_fn_def(arguments, maybe_return_annotation, expanded_def=expanded_def)
         names = [text.split("=")[0].split(":")[0].strip() for text in free_vars]
+        whole = dict(zip(names, free_vars, strict=True))  # with annotations and defaults
+        texts = [whole.get(argument, argument) for argument in arguments]
+        definition = super().gen_fn_def(texts, maybe_return_annotation, expanded_def=expanded_def)
         if names:
-            taken = f"fx_pytree.tree_flatten_spec([{', '.join(without_self)}], self._in_spec)"
+            taken = f"fx_pytree.tree_flatten_spec([{', '.join(arguments)}], self._in_spec)"
             definition += f"\n    {', '.join(names)}, = {taken}"
         return definition
 

@@ -265,11 +265,8 @@ class Graph:
     # Text and code.
 
     def __str__(self) -> str:
-        arguments: list[str] = []
-        returned = [""]
-        lines = [node.format_node(None, returned) for node in self.nodes]
-        head = f"graph({', '.join(arguments)}){returned[0]}:"
-        return "\n    ".join([head, *(line for line in lines if line is not None)])
+        lines = [node.format_node() for node in self.nodes]
+        return "\n    ".join(["graph():", *(line for line in lines if line is not None)])
 
     def print_tabular(self) -> None:
         """Print a table of the nodes."""

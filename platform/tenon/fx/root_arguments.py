@@ -16,6 +16,7 @@ from tenon.fx.placeholders import PHBase
 from tenon.fx.tracer_base import TracerBase
 from tenon.nn.module import Module
 from tenon.tensors import pytree
+from tenon.tensors.tensor import Tensor
 
 _VARIABLE = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 
@@ -107,7 +108,7 @@ class RootArguments(TracerBase):
                 return self._specialized(name, f"{name.strip('*')}_{count}", known, value)
 
             return pytree.tree_map(leaf, concrete[name])
-        kind = function.__annotations__.get(name)
+        kind = annotation_of(function, name)
         if name.startswith("*"):
             return self.create_proxy("placeholder", name, (), {}, type_expr=kind)
         default = signature.parameters[name].default
@@ -146,6 +147,17 @@ class RootArguments(TracerBase):
                 stacklevel=2,
             )
         return value
+
+
+def annotation_of(function: Function, name: str) -> Any:  # a type, or what an annotation can be
+    """Return the annotation of an argument or of ``"return"``, None if there is none.
+
+    tenon's own are strings, of which those that name a tensor are known.
+    """
+    kind = getattr(function, "__annotations__", {}).get(name)
+    if not isinstance(kind, str) or not function.__module__.startswith("tenon"):
+        return kind
+    return {"Tensor": Tensor, "Tensor | None": Tensor | None}.get(kind)
 
 
 def _named(
