@@ -46,10 +46,12 @@ if TYPE_CHECKING:
     from tenon.engine.types import OpNamespace as OpNamespace
     from tenon.export.captured import CapturedGraph as CapturedGraph
     from tenon.export.captured import Guard as Guard
+    from tenon.export.lowering import lower as lower
     from tenon.export.runner import Runner as Runner
     from tenon.export.signature import ScalarInput as ScalarInput
     from tenon.export.signature import Signature as Signature
     from tenon.export.target import Target as Target
+    from tenon.export.vectors import Vectors as Vectors
     from tenon.functions.derived import write_into as write_out  # noqa: F401 - offered under another name
     from tenon.graph import cluster as cluster
     from tenon.graph import shape_requests as shape_requests
@@ -157,6 +159,7 @@ _TARGETS = {
     "Tensor": "tenon.tensors.tensor:Tensor",
     "Thunk": "tenon.kernels.compiler:Thunk",
     "Trace": "tenon.graph.tracing:Trace",
+    "Vectors": "tenon.export.vectors:Vectors",
     "asks": "tenon.kernels.kernel_table:asks",
     "backend_for": "tenon.kernels.backend:backend_for",
     "cluster": "tenon.graph.cluster:",
@@ -169,6 +172,7 @@ _TARGETS = {
     "errors": "tenon.errors:",
     "expressions": "tenon.kernels.expressions:",
     "itself": "tenon.kernels.kernel_table:itself",
+    "lower": "tenon.export.lowering:lower",
     "no_grad": "tenon.tensors.autograd.grad_mode:no_grad",
     "observe": "tenon.profiler.observe:",
     "op_interceptors": "tenon.engine.interceptor:SLOT",

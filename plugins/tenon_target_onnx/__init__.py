@@ -1,0 +1,1 @@
+"""First-party plugin ``tenon_target_onnx``: the export target ``onnx``."""

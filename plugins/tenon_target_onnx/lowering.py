@@ -1,0 +1,157 @@
+"""Bring a graph into calls that have a form in ONNX, and write them.
+
+Composites without a form are taken apart (``tenon.extend.lower``); what is left over is named at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+
+from tenon import ops
+from tenon.extend import CapturedGraph, Composite, Node, Ref, errors, lower, no_grad, wrap
+from tenon_target_onnx.builder import DTYPES, Builder
+from tenon_target_onnx.families.elementwise import is_elementwise, write_expression
+from tenon_target_onnx.forms import FORMS, has_dtypes
+
+for _family in (
+    "integers",
+    "indexing",
+    "movement",
+    "norms",
+    "products",
+    "recurrent",
+    "reductions",
+    "windows",
+):
+    importlib.import_module(f"tenon_target_onnx.families.{_family}")
+
+
+def ops_in_onnx() -> frozenset[str]:
+    """Return the names of all ops of which some calls have a form."""
+    named = {name: getattr(ops, name) for name in dir(ops)}
+    return frozenset(
+        name for name, op in named.items()
+        if name in FORMS
+        or (hasattr(op, "expression_for") and op.expression_for((..., ..., ...), {}) is not None)
+    )  # fmt: skip
+
+
+def has_form(node: Node, opset: int) -> bool:
+    """Whether a call can be written, with its dtypes and attrs."""
+    if any(r.scalar for r in node.refs) or not has_dtypes(node):
+        return False
+    form = FORMS.get(node.name)
+    if form is not None and form.opset <= opset and form.when(node):
+        return True
+    return is_elementwise(node, opset)
+
+
+def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
+    """Return ``graph`` in calls that have a form; LoweringError names all that have none."""
+    names = set(ops_in_onnx())
+    graph = graph.copy()
+    _compute_known(graph, opset)
+    while True:
+        try:
+            result = lower(graph, names)
+        except errors.LoweringError as error:
+            raise errors.LoweringError(_all_problems(graph, names, opset, str(error))) from None
+        _compute_known(result, opset)
+        failing = [node for node in result.calls if not has_form(node, opset)]
+        composites = {n.name for n in failing if isinstance(n.op, Composite)} & names
+        if not composites:
+            break
+        names -= composites  # their parts may have a form
+    problems = _problems(result, failing, opset)
+    if problems:
+        raise errors.LoweringError(
+            f"the target onnx has no form at opset {opset} of {len(problems)} of the graph's calls and "
+            f"values: {'; '.join(problems)}. Change them in the model, or export to another target."
+        )
+    return result
+
+
+def _all_problems(graph: CapturedGraph, names: set[str], opset: int, text: str) -> str:
+    """Return the text of an error, with what is missing of the ops that have a form for some calls."""
+    failing = [
+        node for node in graph.calls
+        if node.name in names and not isinstance(node.op, Composite) and not has_form(node, opset)
+    ]  # fmt: skip
+    more = _problems(graph, failing, opset)
+    return text + (f" Nor has it a form at opset {opset} of: {'; '.join(more)}." if more else "")
+
+
+def _problems(graph: CapturedGraph, failing: list[Node], opset: int) -> list[str]:
+    """Return a text for each call and value without a form."""
+    problems = [described(node, opset) for node in failing]
+    problems += [
+        f"{node.kind} {node.label} of {node.avals[0].dtype}"
+        for node in graph.nodes
+        if node.kind in ("input", "constant") and node.avals[0].dtype.name not in DTYPES
+    ]
+    return list(dict.fromkeys(problems))
+
+
+def described(node: Node, opset: int) -> str:
+    """Return a call as text: its op, dtypes, module and source line."""
+    dtypes = sorted({a.dtype.name for a in [*node.avals, *(r.aval for r in node.refs if not r.scalar)]})
+    place = f"in {node.module or 'the function'}" + (f" at {node.where}" if node.where else "")
+    form = FORMS.get(node.name)
+    needed = f", which needs opset {form.opset}" if form is not None and form.opset > opset else ""
+    return f"{node.name} of {', '.join(dtypes)} ({place}{needed})"
+
+
+def _compute_known(graph: CapturedGraph, opset: int) -> None:
+    """Replace calls that have no form by their value where no run changes it, as of decoded weights."""
+    constant: set[Ref] = set()
+    values: dict[Ref, np.ndarray] = {}
+    changes: dict[Ref, Ref] = {}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.kind == "constant" or (node.kind == "input" and node.value is not None):
+            constant.add(node.out())
+        elif node.kind == "call" and not node.effect and node.refs and constant.issuperset(node.refs):
+            constant.update(node.out(i) for i in range(len(node.avals)))
+            if not has_form(node, opset) and not isinstance(node.op, Composite):
+                for index, aval in enumerate(node.avals):
+                    new = Node("constant")
+                    new.value, new.label, new.avals = _value(node.out(index), values), node.label, (aval,)
+                    changes[node.out(index)] = new.out()
+                    nodes.append(new)
+                continue
+        nodes.append(node)
+    graph.nodes = nodes
+    graph.replace(changes)
+
+
+def _value(ref: Ref, values: dict[Ref, np.ndarray]) -> np.ndarray:
+    """Return a value that no run changes, computed by tenon."""
+    if ref not in values:
+        node = ref.node
+        if node.kind == "constant":
+            values[ref] = np.asarray(node.value)
+        elif node.kind == "input":
+            values[ref] = np.asarray(node.value.detach().numpy())
+        else:
+            args = [wrap(_value(a, values)) if a.__class__ is Ref else a for a in node.args]
+            with no_grad():
+                result = node.op(*args, **node.attrs)
+            results = result if isinstance(result, tuple | list) else (result,)
+            for index, each in enumerate(results):
+                array = np.ascontiguousarray(each.detach().numpy())
+                values[node.out(index)] = array.reshape(tuple(each.shape))
+    return values[ref]
+
+
+def write_calls(b: Builder, graph: CapturedGraph) -> None:
+    """Write the calls of a graph, in order."""
+    for node in graph.calls:
+        b.begin(node)
+        form = FORMS.get(node.name)
+        if form is not None and form.opset <= b.opset and form.when(node):
+            written = form.write(b, node)
+        else:
+            written = write_expression(b, node)
+        b.define(node, *((written,) if isinstance(written, str) else written))
