@@ -1,23 +1,26 @@
 """PyTorch's operator names, ``ops.aten.mm.default``, by which policies and handlers identify ops.
 
 ``operator_of`` returns the operator that PyTorch would run for a call of an op here: ``addmm`` for a
-``linear`` with a bias. Overloads of one name compare equal, and leading underscores are ignored:
-``aten._softmax.default == aten.softmax.int``.
+``linear`` with a bias. Overloads of one name compare equal, and underscores are ignored but for
+the one at the end of an in-place operator: ``aten._softmax.default == aten.softmax.int``.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 
 from tenon.compat.overriding import arguments_of, handle, overloaded
-from tenon.engine.op import Op
+from tenon.engine.op import Op, table
 from tenon.engine.types import Attr, Attrs, Operand
 from tenon.engine.value import Value
 from tenon.errors import IndexRangeError, UnsupportedError
 
 #: Ranks of the operands (2 for 2 and more) -> the product that PyTorch runs.
 _PRODUCTS = {(1, 1): "dot", (2, 1): "mv", (1, 2): "mm", (2, 2): "mm"}
+#: Operators whose method takes its arguments in another order than the operator.
+_NO_METHODS = frozenset(["where"])
 
 
 class Operator:
@@ -29,7 +32,8 @@ class Operator:
         self.name = name
         #: The overload's name; "" for the operator itself.
         self.overload = overload
-        self.key = name.replace("_", "").lower()
+        in_place = name.endswith("_") and not name.endswith("__")
+        self.key = name.replace("_", "").lower() + "_" * in_place
 
     @property
     def __name__(self) -> str:
@@ -45,22 +49,32 @@ class Operator:
             raise AttributeError(f"{self!r} has no overload {overload!r}")
         return Operator(self.name, overload)
 
-    def __call__(self, tensor: Operand, *args: Operand, **options: Attr) -> Operand:
-        """Call the method of ``tensor`` with the operator's name, else the function of that name."""
-        others = [v for v in overloaded(arguments_of((tensor, *args), options)) if not isinstance(v, Value)]
+    def __call__(self, *args: Operand, **options: Attr) -> Operand:
+        """Call the method of the first argument with the operator's name, else the function or op of that
+        name."""
+        others = [v for v in overloaded(arguments_of(args, options)) if not isinstance(v, Value)]
         if others:  # a Proxy of a program that is traced
-            return handle(self, others, (tensor, *args), options)
-        if self.name != "index":
-            function = getattr(type(tensor), self.name, None) or getattr(
-                sys.modules["tenon"], self.name, None
-            )
-            if function is None:
-                raise UnsupportedError(f"{self!r} names an operator that is neither a method nor a function.")
-            return function(tensor, *args, **options)
-        keys = tuple(slice(None) if k is None else k for k in args[0])
-        if not keys:
-            raise IndexRangeError("at least one index must be provided (got an empty list of indices)")
-        return tensor[keys]
+            return handle(self, others, args, options)
+        if self.name == "index":
+            keys = tuple(slice(None) if k is None else k for k in args[1])
+            if not keys:
+                raise IndexRangeError("at least one index must be provided (got an empty list of indices)")
+            return args[0][keys]
+        return self._function(type(args[0]) if args else object)(*args, **options)
+
+    def _function(self, kind: type) -> Callable[..., Operand]:
+        """Return what computes the operator for a first argument of type ``kind``."""
+        public = sys.modules["tenon"]
+        homes = [public, public.nn.functional]
+        if self.name not in _NO_METHODS:
+            homes.insert(0, kind)
+        for home in homes:
+            function: Callable[..., Operand] | None = getattr(home, self.name, None)
+            if function is not None:
+                return function
+        if self.name not in table.by_name:
+            raise UnsupportedError(f"{self!r} names an operator that is neither a method nor a function.")
+        return table.by_name[self.name]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operator) and self.key == other.key
