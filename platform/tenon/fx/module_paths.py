@@ -63,5 +63,5 @@ def assign_named(values: dict[str, Any], target: Module, graph: Graph) -> None: 
                 f"The graph names {path!r}, which is not among the keys of root: {sorted(values)}. Add it"
                 " there."
             )
-    for path in sorted(set(paths), key=lambda path: path.count(".")):
+    for path in sorted(dict.fromkeys(paths), key=lambda path: path.count(".")):
         assign(values[path], target, path)
