@@ -20,10 +20,7 @@ FACES: dict[str, tuple[str, ...]] = {
         " is_inference_mode_enabled, no_grad, set_grad_enabled, set_multithreading_enabled",
     ),
     "tenon.core": (),
-    "tenon.distributed.algorithms": (
-        "tenon.distributed.join: Join",
-        "tenon.distributed.joinable: Joinable, JoinHook",
-    ),
+    "tenon.distributed.algorithms": ("tenon.distributed.join: Join, Joinable, JoinHook",),
     "tenon.distributed.algorithms.ddp_comm_hooks": (
         "tenon.distributed.algorithms.ddp_comm_hooks: default_hooks, post_localSGD_hook, powerSGD_hook",
     ),
@@ -37,10 +34,7 @@ FACES: dict[str, tuple[str, ...]] = {
     "tenon.distributed.algorithms.ddp_comm_hooks.powerSGD_hook": (
         "tenon.distributed.powersgd: PowerSGDState, batched_powerSGD_hook, powerSGD_hook",
     ),
-    "tenon.distributed.algorithms.join": (
-        "tenon.distributed.join: Join",
-        "tenon.distributed.joinable: Joinable, JoinHook",
-    ),
+    "tenon.distributed.algorithms.join": ("tenon.distributed.join: Join, Joinable, JoinHook",),
     "tenon.distributed.algorithms.model_averaging": (
         "tenon.distributed.algorithms.model_averaging: averagers, hierarchical_model_averager, utils",
     ),
@@ -63,6 +57,10 @@ FACES: dict[str, tuple[str, ...]] = {
     ),
     "tenon.distributed.optim.zero_redundancy_optimizer": ("tenon.distributed.zero: ZeroRedundancyOptimizer",),
     "tenon.distributed.elastic.multiprocessing": ("tenon.distributed.elastic.multiprocessing: errors",),
+    "tenon.fx.passes.utils.common": (
+        "tenon.fx.passes.utils.matcher_utils: compare_graphs",
+        "tenon.fx.passes.utils.submodule_lift: HolderModule, lift_subgraph_as_module",
+    ),
     "tenon.functional": (
         "tenon.functions: atleast_1d, atleast_2d, atleast_3d, block_diag, broadcast_shapes, broadcast_tensors"
         ", cartesian_prod, cdist, chain_matmul, istft, lu, meshgrid, norm, pca_lowrank, split, stft"

@@ -1,0 +1,1 @@
+"""Passes over traced programs: shapes, splitting, matching, partitions, drawing."""

@@ -1,0 +1,82 @@
+"""What of standard layers a backend needs: names of their parameters and options, and their values on
+nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tenon import nn
+from tenon.fx.graph_module import GraphModule
+
+__all__ = ["default_matching", "extract_attrs_for_lowering", "lift_lowering_attrs_to_nodes"]
+
+_CONVOLUTION = ["weight", "bias", "kernel_size", "stride", "padding", "dilation", "groups", "padding_mode"]
+
+
+def default_matching(name: str, target_version: int) -> str:
+    """Return the attribute's name in a version of its class: it has never changed."""
+    return name
+
+
+#: Class -> the version of its attributes, their names, and how a name is found in another version.
+module_fetch_book: dict[type, tuple[int, list[str], Callable[[str, int], str]]] = {
+    nn.Linear: (1, ["weight", "bias"], default_matching),
+    nn.Conv2d: (1, _CONVOLUTION, default_matching),
+    nn.BatchNorm2d: (2, ["weight", "bias", "running_mean", "running_var", "eps"], default_matching),
+    nn.AdaptiveAvgPool2d: (1, [], default_matching),
+    nn.MaxPool2d: (
+        1,
+        ["kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"],
+        default_matching,
+    ),
+    nn.ReLU: (1, ["inplace"], default_matching),
+}
+
+
+def extract_attrs_for_lowering(mod: nn.Module) -> dict[str, Any]:  # values of any type
+    """Return the attributes of a standard layer by name, with ``name``, its class in PyTorch.
+
+    RuntimeError for a class that is not in ``module_fetch_book``.
+    """
+    kind = type(mod)
+    if kind not in module_fetch_book:
+        raise RuntimeError(
+            f"{kind.__name__} is not a standard layer whose attributes are known: only"
+            f" {', '.join(c.__name__ for c in module_fetch_book)} are. Add it to module_fetch_book."
+        )
+    version, attributes, matching = module_fetch_book[kind]
+    present = getattr(mod, "_version", 1) or 1
+    if present < version:
+        raise RuntimeError(f"Fetcher version {version} tries to fetch {kind.__name__} of version {present}.")
+    result: dict[str, Any] = {"name": _torch_name(kind)}  # values of any type
+    result.update((name, getattr(mod, matching(name, present))) for name in attributes)
+    return result
+
+
+def _torch_name(kind: type) -> str:
+    """Return the path that PyTorch has the class under."""
+    homes = {
+        "Linear": "linear",
+        "Conv2d": "conv",
+        "BatchNorm2d": "batchnorm",
+        "AdaptiveAvgPool2d": "pooling",
+        "MaxPool2d": "pooling",
+        "ReLU": "activation",
+    }
+    home = homes.get(kind.__name__)
+    return f"torch.nn.modules.{home}.{kind.__name__}" if home else f"{kind.__module__}.{kind.__name__}"
+
+
+def lift_lowering_attrs_to_nodes(fx_module: GraphModule) -> None:
+    """Give each node that calls a layer its attributes as ``attrs_for_lowering``, in submodules as well."""
+    submodules = dict(fx_module.named_modules())
+    for node in fx_module.graph.nodes:
+        if node.op != "call_module":
+            continue
+        module = submodules[str(node.target)]
+        if isinstance(module, GraphModule):
+            lift_lowering_attrs_to_nodes(module)
+        else:
+            read: Any = node  # any attribute may be set
+            read.attrs_for_lowering = extract_attrs_for_lowering(module)

@@ -1,0 +1,108 @@
+"""``ShapeProp``: run a graph on examples and note the shape and dtype of every node in
+``meta["tensor_meta"]``."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any, NamedTuple
+
+from tenon.dtypes import dtype as Dtype
+from tenon.fx.graph_module import GraphModule
+from tenon.fx.interpreter import Interpreter
+from tenon.fx.node import Node, map_aggregate
+from tenon.tensors.memory_formats import channels_last, channels_last_3d, contiguous_format, memory_format
+from tenon.tensors.size import Size
+from tenon.tensors.tensor import Tensor
+
+__all__ = ["ShapeProp", "TensorMetadata"]
+
+#: The formats that are told apart, in the order in which they are asked for.
+_FORMATS = (contiguous_format, channels_last, channels_last_3d)
+
+
+class TensorMetadata(NamedTuple):
+    """What is known of a tensor without its elements."""
+
+    shape: Size
+    dtype: Dtype
+    requires_grad: bool
+    stride: tuple[int, ...]
+    memory_format: memory_format | None
+    is_quantized: bool
+    qparams: dict[str, Any]  # scales and zero points, of one number or of one a channel
+
+
+def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) -> TensorMetadata:
+    """Return the metadata of a tensor; without ``include_contiguity`` its memory format is left out."""
+    found = None
+    if include_contiguity:
+        found = next((f for f in _FORMATS if result.is_contiguous(memory_format=f)), None)
+    return TensorMetadata(
+        result.shape, result.dtype, result.requires_grad, result.stride(), found, *_quantization(result)
+    )
+
+
+def _quantization(tensor: Tensor) -> tuple[bool, dict[str, Any]]:  # parameters of any type
+    if not tensor.is_quantized:
+        return False, {}
+    scheme = tensor.qscheme()
+    parameters: dict[str, Any] = {"qscheme": scheme}
+    if "channel" in str(scheme):
+        parameters["scale"] = tensor.q_per_channel_scales().tolist()
+        parameters["zero_point"] = tensor.q_per_channel_zero_points().tolist()
+        parameters["axis"] = tensor.q_per_channel_axis()
+    else:
+        parameters["scale"], parameters["zero_point"] = tensor.q_scale(), tensor.q_zero_point()
+    return True, parameters
+
+
+class ShapeProp(Interpreter):
+    """Executes a graph node by node; each node's result leaves ``meta["tensor_meta"]`` and ``meta["type"]``.
+
+    A result that is a tuple or a dictionary leaves one with a ``TensorMetadata`` for each tensor in it.
+
+    >>> import tenon
+    >>> traced = tenon.fx.symbolic_trace(lambda x: x.sum(0))
+    >>> out = ShapeProp(traced).propagate(tenon.ones(4, 3))
+    >>> [tuple(node.meta["tensor_meta"].shape) for node in traced.graph.nodes]
+    [(4, 3), (3,), (3,)]
+    """
+
+    def __init__(self, gm: GraphModule, fake_mode: Any = None) -> None:  # a mode of tensors without elements
+        super().__init__(gm)
+        self.fake_mode = fake_mode
+
+    def run_node(self, n: Node) -> Any:
+        """Execute one node and note what its result is."""
+        try:
+            if self.fake_mode is None:
+                result = super().run_node(n)
+            else:
+                with self.fake_mode:
+                    result = super().run_node(n)
+        except Exception as error:
+            traceback.print_exc()
+            raise RuntimeError(
+                f"ShapeProp error for: node={n.format_node()} with meta={n.meta}:"
+                f" {type(error).__name__}: {error}"
+            ) from error
+        found = False
+
+        def metadata(value: Any) -> Any:  # a leaf of any type
+            nonlocal found
+            if not isinstance(value, Tensor):
+                return value
+            found = True
+            return _extract_tensor_metadata(value)
+
+        described = map_aggregate(result, metadata)
+        if found:
+            n.meta["tensor_meta"] = described
+        n.meta["type"] = type(result)
+        return result
+
+    def propagate(self, *args: Any) -> Any:  # arguments of any types
+        """Execute the whole graph on ``args`` and return its result."""
+        if self.fake_mode is not None:
+            args = tuple(self.fake_mode.from_tensor(a) if isinstance(a, Tensor) else a for a in args)
+        return super().run(*args)

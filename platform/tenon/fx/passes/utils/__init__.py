@@ -1,0 +1,1 @@
+"""Finding subgraphs in a graph, and making modules of them."""

@@ -1,0 +1,59 @@
+"""Arguments of two calls of one function side by side, with defaults where only one of them states an
+argument."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import tenon
+from tenon.fx.node import Node
+from tenon.ops.aten import Operator
+
+#: Positional and keyword arguments.
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]  # nested arguments
+
+
+def bound_arguments(pn: Node, gn: Node) -> tuple[Arguments, Arguments]:
+    """Return the arguments of two nodes that call one function, by name and with the same names where
+    possible."""
+    ours: Arguments = (pn.args, pn.kwargs)
+    theirs: Arguments = (gn.args, gn.kwargs)
+    function = _function(pn)
+    if function is None:
+        return ours, theirs
+    try:
+        signature = inspect.signature(function)
+        first, second = signature.bind(*pn.args, **pn.kwargs), signature.bind(*gn.args, **gn.kwargs)
+    except (TypeError, ValueError):
+        return ours, theirs
+    named = dict(first.arguments), dict(second.arguments)
+    for these, those in (named, named[::-1]):
+        for name in those.keys() - these.keys():
+            these[name] = _like(signature.parameters[name].default, those[name])
+    return ((), named[0]), ((), named[1])
+
+
+def _function(node: Node) -> Callable[..., Any] | None:  # any function
+    """Return the function whose signature tells the defaults of what ``node`` calls, None if none is
+    known."""
+    if node.op == "call_method":
+        return getattr(tenon.Tensor, str(node.target), None)
+    if node.op != "call_function":
+        return None
+    target = node.target
+    if not isinstance(target, Operator):
+        return target if callable(target) else None
+    for home in (tenon, tenon.nn.functional, tenon.Tensor):
+        function: Callable[..., Any] | None = getattr(home, target.name, None)  # any function
+        if function is not None:
+            return function
+    return None
+
+
+def _like(default: Any, given: Any) -> Any:  # arguments of any type
+    """Return ``default`` in the form of ``given``: one number that stands for several is written out."""
+    if isinstance(given, (list, tuple)) and isinstance(default, (int, float)):
+        return type(given)([default] * len(given))
+    return default
