@@ -15,6 +15,7 @@ from tenon.fx.graph_module import GraphModule
 from tenon.fx.interpreter import Interpreter, Transformer
 from tenon.fx.node import Node, has_side_effect, map_arg
 from tenon.fx.proxy import Proxy
+from tenon.fx.subgraph_rewriter import replace_pattern
 from tenon.fx.wrapping import wrap
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Transformer",
     "has_side_effect",
     "map_arg",
+    "replace_pattern",
     "symbolic_trace",
     "wrap",
 ]
