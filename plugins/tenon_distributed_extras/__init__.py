@@ -1,1 +1,1 @@
-"""Join, PowerSGD, local SGD and collectives of plain Python values, under ``torch.distributed``'s names."""
+"""PowerSGD, local SGD and collectives of plain Python values, under ``torch.distributed``'s names."""

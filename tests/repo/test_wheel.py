@@ -35,8 +35,9 @@ def names(wheel):
 
 def test_the_wheel_is_small(wheel):
     # 0.4 MB of it are docstrings and comments, 0.4 MB Sobol's direction numbers, which do not compress. The
-    # bound was 2,000,000 before there were distributions, and 2,500,000 before those numbers.
-    assert wheel.stat().st_size < 2_900_000
+    # bound was 2,000,000 before there were distributions, 2,500,000 before those numbers, and 2,900,000 before
+    # the passes of tenon.fx.
+    assert wheel.stat().st_size < 3_000_000
 
 
 def test_the_wheel_has_data_licence_and_type_marker(wheel):

@@ -175,7 +175,7 @@ _MISSING = object()
 
 
 def _find(module: Module, path: str) -> Any:  # an attribute of any type
-    value: Any = module
+    value: Any = module  # of any type
     for name in path.split("."):
         value = getattr(value, name, _MISSING)
         if value is _MISSING:

@@ -41,6 +41,7 @@ class FakeTensorProp(Interpreter):
         """Return an attribute, without memory if it is a tensor."""
         return map_aggregate(super().get_attr(target, args, kwargs), _without_memory)
 
+    # of any type
     def call_module(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a module with parameters and buffers without memory."""
         module: Module = self.fetch_attr(str(target))

@@ -46,7 +46,7 @@ def _quantization(tensor: Tensor) -> tuple[bool, dict[str, Any]]:  # parameters 
     if not tensor.is_quantized:
         return False, {}
     scheme = tensor.qscheme()
-    parameters: dict[str, Any] = {"qscheme": scheme}
+    parameters: dict[str, Any] = {"qscheme": scheme}  # of any type
     if "channel" in str(scheme):
         parameters["scale"] = tensor.q_per_channel_scales().tolist()
         parameters["zero_point"] = tensor.q_per_channel_zero_points().tolist()
@@ -72,7 +72,7 @@ class ShapeProp(Interpreter):
         super().__init__(gm)
         self.fake_mode = fake_mode
 
-    def run_node(self, n: Node) -> Any:
+    def run_node(self, n: Node) -> Any:  # of any type
         """Execute one node and note what its result is."""
         try:
             if self.fake_mode is None:

@@ -258,7 +258,7 @@ def _in_order(node: Node) -> list[Node]:
 
 
 def _attribute(module: Module, path: str) -> Any:  # a module, or an attribute of any type
-    value: Any = module
+    value: Any = module  # of any type
     for name in path.split("."):
         value = getattr(value, name)
     return value

@@ -165,7 +165,7 @@ def split_by_tags(
     split = _TagSplit(gm, tags)
     output = split.run()
     main, values = split.main, split.main_values
-    submodules: dict[str, Any] = {}
+    submodules: dict[str, Any] = {}  # of any type
     names: dict[str, str] = {}
     for component in split.components.values():
         results = tuple(split.copies[node] for node in component.orig_outputs)
@@ -195,7 +195,7 @@ def _placeholders_first(component: Component) -> None:
 
 
 def _set_path(root: HolderModule, path: str, value: object) -> None:
-    place: Any = root
+    place: Any = root  # of any type
     *above, last = path.split(".")
     for name in above:
         if not hasattr(place, name):

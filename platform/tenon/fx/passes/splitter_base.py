@@ -116,14 +116,19 @@ class FxNetAccNodesFinder:
 
 
 def generate_inputs_for_submodules(
-    model: Module, inputs: Sequence[Any], target_submodules: Iterable[str], deepcopy: bool = False
+    # of any type
+    model: Module,
+    # of any type
+    inputs: Sequence[Any],
+    target_submodules: Iterable[str],
+    deepcopy: bool = False,
 ) -> dict[str, Any]:  # values of any types
     """Run ``model`` on ``inputs`` and return what each of ``target_submodules``, by their paths, receives."""
     received: dict[str, Any] = {}  # values of any types
     wanted, handles = set(target_submodules), []
 
-    def listener(name: str) -> Callable[[Module, tuple[Any, ...]], None]:
-        def note(module: Module, arguments: tuple[Any, ...]) -> None:
+    def listener(name: str) -> Callable[[Module, tuple[Any, ...]], None]:  # of any type
+        def note(module: Module, arguments: tuple[Any, ...]) -> None:  # of any type
             received[name] = copy.deepcopy(arguments) if deepcopy else arguments
 
         return note
@@ -149,7 +154,7 @@ class _SplitterBase:
     def __init__(
         self,
         module: GraphModule,
-        sample_input: Sequence[Any],
+        sample_input: Sequence[Any],  # of any type
         operator_support: OperatorSupportBase,
         settings: _SplitterSettingBase,
         non_acc_submodule_name: str = "_run_on_cpu_",
@@ -248,7 +253,7 @@ class _SplitterBase:
 
     def split(self, remove_tag: bool = False) -> GraphModule:
         """Return the split module; ``remove_tag``: nodes lose their tags."""
-        result: Any = split_by_tags(self.module, self.tags, return_tuple=self.return_tuple)
+        result: Any = split_by_tags(self.module, self.tags, return_tuple=self.return_tuple)  # of any type
         if remove_tag:
             for node in self.module.graph.nodes:
                 if hasattr(node, "tag"):

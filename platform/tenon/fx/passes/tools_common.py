@@ -53,7 +53,7 @@ def get_node_target(submodules: Mapping[str, Module], node: Node) -> str:
         return str(node.target)
     if node.op == "call_function":
         module = getattr(node.target, "__module__", "") or ""
-        target: Any = node.target
+        target: Any = node.target  # of any type
         return get_acc_ops_name(target) if "acc_ops" in module else qualified_name(target)
     module = submodules[str(node.target)]
     base = getattr(module, "_base_class_origin", type(module))

@@ -4,12 +4,13 @@ argument."""
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import tenon
 from tenon.fx.node import Node
 from tenon.ops.aten import Operator
+from tenon.tensors.tensor import Tensor
 
 #: Positional and keyword arguments.
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]  # nested arguments
@@ -39,13 +40,14 @@ def _function(node: Node) -> Callable[..., Any] | None:  # any function
     """Return the function whose signature tells the defaults of what ``node`` calls, None if none is
     known."""
     if node.op == "call_method":
-        return getattr(tenon.Tensor, str(node.target), None)
+        return getattr(Tensor, str(node.target), None)
     if node.op != "call_function":
         return None
     target = node.target
     if not isinstance(target, Operator):
         return target if callable(target) else None
-    for home in (tenon, tenon.nn.functional, tenon.Tensor):
+    public = sys.modules["tenon"]
+    for home in (public, public.nn.functional, Tensor):
         function: Callable[..., Any] | None = getattr(home, target.name, None)  # any function
         if function is not None:
             return function

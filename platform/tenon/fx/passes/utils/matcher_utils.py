@@ -208,7 +208,7 @@ class SubgraphMatcher:
 
 
 def _attribute(node: Node) -> Any:  # of any type
-    value: Any = node.graph.owning_module
+    value: Any = node.graph.owning_module  # of any type
     for name in str(node.target).split("."):
         value = getattr(value, name, None)
     return value

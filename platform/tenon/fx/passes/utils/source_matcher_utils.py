@@ -32,7 +32,10 @@ class SourcePartition:
 
 
 def get_source_partitions(
-    graph: Graph, wanted_sources: list[Any], filter_fn: Callable[[Node], bool] | None = None
+    graph: Graph,
+    # of any type
+    wanted_sources: list[Any],
+    filter_fn: Callable[[Node], bool] | None = None,  # of any type
 ) -> dict[Any, list[SourcePartition]]:  # sources are of any type
     """Return for each of ``wanted_sources`` that the graph has its calls, in order.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable
 from typing import Any
 
-import tenon
 from tenon.fx.graph import Graph
 from tenon.fx.graph_module import GraphModule
 from tenon.fx.node import Node
 from tenon.fx.passes.infra.pass_base import PassBase, PassResult
+from tenon.ops import aten
 from tenon.ops.aten import Operator
 
 #: Operators whose results differ each time, or that change something.
@@ -39,7 +39,7 @@ _EMPTY = ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_stride
 
 def get_CSE_banned_ops() -> set[Operator]:
     """Return the operators that are never merged: random ones, and those that return uninitialized memory."""
-    return {getattr(tenon.ops.aten, name) for name in [*_RANDOM, *_EMPTY]}
+    return {getattr(aten, name) for name in [*_RANDOM, *_EMPTY]}
 
 
 class CSEPass(PassBase):
