@@ -8,6 +8,7 @@ once functions are rerouted: when a subclass is defined, a mode is active, or co
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 import sys
 import types
@@ -88,7 +89,8 @@ def get_overridable_functions() -> dict[type | types.ModuleType, list[Function]]
     rerouting.reroute_permanently()
     functions: dict[type | types.ModuleType, list[Function]] = {}
     for namespace, members in overriding.NAMESPACES.items():
-        owner = Tensor if namespace == "torch.Tensor" else sys.modules[namespace.replace("torch", "tenon", 1)]
+        path = namespace.replace("torch", "tenon", 1)
+        owner = Tensor if namespace == "torch.Tensor" else importlib.import_module(path)
         functions[owner] = [
             member.__get__ if isinstance(member, property) else member
             for name, member in members.items()
