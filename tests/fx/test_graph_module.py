@@ -116,3 +116,4 @@ def test_readable_code_has_shapes_and_the_programs_lines():
     )
     assert "code: return F.log_softmax(self.inner(self.first(x)), dim=-1)" in text
     assert all(line == line.rstrip() for line in text.split("\n"))
+    assert "\033[2m# File" in traced.print_readable(print_output=False, colored=True)

@@ -227,3 +227,13 @@ def test_two_programs_that_meet_are_refused():
 
     with pytest.raises(RuntimeError, match=r"multiple different tracers.*values of two traced programs"):
         tenon.add(one, other)
+
+
+def test_creation_functions_are_nodes_where_a_size_is_not_known():
+    def program(x):
+        return tenon.zeros(x.shape, dtype=x.dtype) + tenon.ones(x.shape[0], 1) + tenon.arange(x.size(1))
+
+    traced = fx.symbolic_trace(program)
+
+    x = tenon.randn(2, 3)
+    assert tenon.equal(traced(x), program(x)) and len(traced.graph.find_nodes(op="get_attr")) == 0

@@ -138,11 +138,17 @@ def ask(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> Any:  # what ``function`` returns
-    """Call the overrides of ``function``, or ``original`` without any; only modes override ``bare`` ones."""
+    """Call the overrides of ``function``, or ``original`` without any.
+
+    ``bare`` functions take no tensor: modes override them, and what is no tensor either, as a size that is
+    the Proxy of a traced program.
+    """
     off, modes = STATE.off, STATE.modes
     if off == 2 or (off and not modes):
         return original(*args, **kwargs)
-    handlers = [] if bare or off else overloaded(arguments_of(args, kwargs))
+    handlers = [] if off else overloaded(arguments_of(args, kwargs))
+    if bare:
+        handlers = [value for value in handlers if not isinstance(value, Value)]
     if not handlers and not modes:
         if not bare:
             return original(*args, **kwargs)

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tenon.fx import graph_checks
-from tenon.fx.codegen import CodeGen, PythonCode, PyTreeCodeGen, on_generate_code
+from tenon.fx.codegen import CodeGen, PythonCode, PyTreeCodeGen, PyTreeInfo, on_generate_code
 from tenon.fx.flat_nodes import flat_nodes
 from tenon.fx.insertion import InsertPoint, NodeList
 from tenon.fx.names import Namespace, target_name
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeGen", "Graph", "PythonCode"]
 
-_PyTreeCodeGen = PyTreeCodeGen
+_PyTreeCodeGen, _PyTreeInfo = PyTreeCodeGen, PyTreeInfo
 _Namespace = Namespace
 #: Attributes of a graph that are pickled beside its nodes.
 _PICKLED = ("_codegen", "_co_fields", "_tracer_cls", "_tracer_extras")

@@ -14,7 +14,7 @@ from tenon.fx.arguments import aggregate, format_arg
 from tenon.fx.immutable_collections import immutable_dict, immutable_list
 from tenon.fx.names import format_target, qualified_name, type_name
 from tenon.fx.operator_schemas import ArgsKwargsPair, normalize_function, normalize_module
-from tenon.fx.side_effects import has_side_effect, is_impure
+from tenon.fx.side_effects import has_side_effect, is_impure, side_effectful_functions
 
 if TYPE_CHECKING:
     from tenon.fx.graph import Graph
@@ -32,6 +32,7 @@ ArgumentT = TypeVar("ArgumentT", bound=Any)  # an Argument
 _legal_ops = ("placeholder", "call_method", "call_module", "call_function", "get_attr", "output", "root")
 _get_qualified_name = qualified_name
 _type_repr = type_name
+_side_effectful_functions = side_effectful_functions
 
 
 class Node:

@@ -33,13 +33,13 @@ class Presence:
 
     def _add(self, token: object) -> None:
         with self._lock:
-            if not self._alive:
-                reroute_for(self)
             self._alive.add(token)
+            if len(self._alive) == 1:
+                reroute_for(self)
 
     def _discard(self, token: object) -> None:
         with self._lock:
-            self._alive.discard(token)
+            self._alive.remove(token)
             if not self._alive:
                 end_rerouting_for(self)
 

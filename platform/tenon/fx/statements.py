@@ -183,11 +183,8 @@ class Statements:
                 comment = where_comment(node)
                 if comment != place:
                     place = comment
-                    lines.append(
-                        Line.of(
-                            f"\n{comment}\n" if lines or self.arguments is None else f"{comment}\n", index
-                        )
-                    )
+                    shown = f"\033[2m{comment}\033[0m" if self.style.colored else comment
+                    lines.append(Line.of(f"\n{shown}\n" if lines else f"{shown}\n", index))
             lines.append(Line.of(f"{statement}{ending}\n", index))
         if not lines:
             lines.append("pass\n")
