@@ -22,6 +22,7 @@ FIRST_PARTY = {
     "tenon_profiler",
     "tenon_recipes",
     "tenon_special",
+    "tenon_target_numpy",
     "tenon_tensorboard",
 }
 CORE = {"numpy", "ml_dtypes"}

@@ -1,0 +1,58 @@
+"""Bring a graph into calls that can be written, and refuse at once what cannot."""
+
+from __future__ import annotations
+
+from tenon import ops
+from tenon.extend import CapturedGraph, Node, errors, lower
+from tenon_target_numpy import library
+from tenon_target_numpy.elementwise import _MORE
+from tenon_target_numpy.forms import FORMS, has_form, is_composite
+from tenon_target_numpy.program import read_values, reads_hidden
+from tenon_target_numpy.texts import DTYPES
+
+
+def ops_in_numpy() -> frozenset[str]:
+    """Return the names of all ops of which some calls can be written."""
+    written = library.functions()
+    return frozenset(
+        name
+        for name in dir(ops)
+        if name in FORMS
+        or name in _MORE
+        or name in written
+        or f"{name}_saved" in written
+        or name == "clamp"
+        or getattr(ops, name).expression_for((..., ..., ...), {}) is not None
+    )
+
+
+def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
+    """Return ``graph`` in calls that can be written; LoweringError names everything that cannot."""
+    names = set(ops_in_numpy())
+    while True:
+        result = lower(graph, names)
+        read = read_values(result)
+        failing = [n for n in result.calls if not has_form(n, reads_hidden(n, read))]
+        composites = {n.name for n in failing if is_composite(n)} & names
+        if not composites:
+            break
+        names -= composites
+    problems = [f"{node.name} ({_place(node)})" for node in failing]
+    for node in result.nodes:
+        strange = sorted({a.dtype.name for a in node.avals} - DTYPES)
+        if strange:
+            what = node.label if node.kind == "input" else node.name
+            problems.append(f"{what} of {', '.join(strange)} ({_place(node)})")
+    if problems:
+        unique = list(dict.fromkeys(problems))
+        raise errors.LoweringError(
+            f"the target numpy has no form of {len(unique)} of the graph's calls and values: "
+            f"{'; '.join(unique)}. NumPy has no bfloat16: convert the model by .float(), or export to "
+            "another target."
+        )
+    return result
+
+
+def _place(node: Node) -> str:
+    where = f" at {node.where}" if node.where else ""
+    return f"{node.module or 'the function'}{where}"

@@ -1,0 +1,43 @@
+"""What cannot be written is named, all at once and with its place."""
+
+import pytest
+
+import tenon
+from tenon import export, nn
+from tenon.errors import LoweringError
+from tenon_target_numpy.target import NumpyTarget
+
+
+class Strange(nn.Module):
+    def forward(self, x):
+        return tenon.lgamma(x) + tenon.digamma(x)
+
+
+def test_ops_are_named_with_their_modules_and_nothing_is_written(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3), Strange())
+    graph = export.capture(model, tenon.randn(2, 3))
+
+    with pytest.raises(LoweringError) as caught:
+        export.save(graph, tmp_path / "bundle", targets=[NumpyTarget()])
+
+    text = str(caught.value)
+    assert "digamma (1 at " in text and "lgamma (1 at " in text
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_bfloat16_is_refused_by_name(tmp_path):
+    model = nn.Linear(3, 2).to(tenon.bfloat16)
+    graph = export.capture(model, tenon.randn(2, 3).to(tenon.bfloat16))
+
+    with pytest.raises(
+        LoweringError, match=r"weight of bfloat16.*NumPy has no bfloat16: convert the model by .float"
+    ):
+        export.save(graph, tmp_path / "bundle", targets=[NumpyTarget()])
+
+
+def test_random_numbers_are_refused():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    graph = export.capture(model, tenon.randn(2, 3))
+
+    with pytest.raises(LoweringError, match="dropout_mask"):
+        NumpyTarget().lowered(graph)
