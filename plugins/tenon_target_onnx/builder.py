@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tenon.extend import Node, Ref, errors
-from tenon_target_onnx.sizes import Size, is_number, plain
+from tenon_target_onnx.sizes import Size, computed, is_number
 
 #: The dtypes that ONNX has, by name; 16-bit floats included.
 DTYPES = frozenset({
@@ -128,6 +128,9 @@ class Builder:
             name = self.names[argument]
             own = argument.aval.dtype
             return name if dtype is None or own == dtype else self.cast(name, dtype)
+        if hasattr(argument, "symbols"):
+            number = self.squeezed(self.size(argument), [0])
+            return number if dtype is None or dtype == INT64 else self.cast(number, dtype)
         if not isinstance(argument, int | float | bool | np.generic):
             raise errors.LoweringError(f"the target onnx cannot write the argument {argument!r}.")
         return self.constant(argument, dtype if dtype is not None else np.asarray(argument).dtype)
@@ -149,7 +152,7 @@ class Builder:
         """Return a symbolic size as a vector of one int64."""
         key = str(size)
         if key not in self._sizes:
-            self._sizes[key] = plain(self, size)
+            self._sizes[key] = computed(self, size)
         return self._sizes[key]
 
     def reshape(self, name: str, sizes: Sequence[Size]) -> str:
@@ -174,16 +177,17 @@ class Builder:
         """Return a value with its axes in another order."""
         return name if list(order) == sorted(order) else self.call("Transpose", name, perm=list(order))
 
-    def sliced(self, name: str, parts: Sequence[tuple[int, int | None, int | None, int]]) -> str:
+    def sliced(self, name: str, parts: Sequence[tuple[int, Size | None, Size | None, int]]) -> str:
         """Return a part of a value; ``parts`` has axis, start, stop and step, None for the end."""
         if not parts:
             return name
         end = np.iinfo(np.int64)
-        starts, stops = [], []
+        starts: list[Size] = []
+        stops: list[Size] = []
         for _, start, stop, step in parts:
             starts.append(start if start is not None else 0 if step > 0 else -1)
             stops.append(stop if stop is not None else end.max if step > 0 else end.min)
         axes, steps = [p[0] for p in parts], [p[3] for p in parts]
         return self.call(
-            "Slice", name, self.ints(starts), self.ints(stops), self.ints(axes), self.ints(steps)
+            "Slice", name, self.shape(starts), self.shape(stops), self.ints(axes), self.ints(steps)
         )

@@ -6,6 +6,7 @@ Composites without a form are taken apart (``tenon.extend.lower``); what is left
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tenon.extend import CapturedGraph, Composite, Node, Ref, errors, lower, no_
 from tenon_target_onnx.builder import DTYPES, Builder
 from tenon_target_onnx.families.elementwise import is_elementwise, write_expression
 from tenon_target_onnx.forms import FORMS, has_dtypes
+from tenon_target_onnx.sizes import expanded
 
 for _family in (
     "integers",
@@ -48,6 +50,22 @@ def has_form(node: Node, opset: int) -> bool:
     return is_elementwise(node, opset)
 
 
+def check(graph: CapturedGraph) -> None:
+    """Raise LoweringError for what ONNX models do not have: state that a run writes, and guards."""
+    if graph.writes:
+        names = ", ".join(write.target.label or "a tensor" for write in graph.writes[:3])
+        more = f" and {len(graph.writes) - 3} more" if len(graph.writes) > 3 else ""
+        raise errors.LoweringError(
+            f"the target onnx writes no state, but a run of this graph changes {names}{more}. Capture "
+            "the model after model.eval(); for training steps export to the target c."
+        )
+    if graph.guards:
+        places = ", ".join(dict.fromkeys(g.where or "an unknown place" for g in graph.guards))
+        raise errors.LoweringError(
+            f"the target onnx checks no guards; Python decided by values at {places}. Compute with where()."
+        )
+
+
 def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
     """Return ``graph`` in calls that have a form; LoweringError names all that have none."""
     names = set(ops_in_onnx())
@@ -59,7 +77,7 @@ def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
         except errors.LoweringError as error:
             raise errors.LoweringError(_all_problems(graph, names, opset, str(error))) from None
         _compute_known(result, opset)
-        failing = [node for node in result.calls if not has_form(node, opset)]
+        failing = [node for node in expanded(result).calls if not has_form(node, opset)]
         composites = {n.name for n in failing if isinstance(n.op, Composite)} & names
         if not composites:
             break
@@ -109,10 +127,14 @@ def _compute_known(graph: CapturedGraph, opset: int) -> None:
     values: dict[Ref, np.ndarray] = {}
     changes: dict[Ref, Ref] = {}
     nodes: list[Node] = []
+    sized: Mapping[Node, object] = getattr(graph, "symbolic", {})
     for node in graph.nodes:
         if node.kind == "constant" or (node.kind == "input" and node.value is not None):
             constant.add(node.out())
-        elif node.kind == "call" and not node.effect and node.refs and constant.issuperset(node.refs):
+        elif (
+            node.kind == "call" and not node.effect and node.refs and constant.issuperset(node.refs)
+            and node not in sized
+        ):  # fmt: skip
             constant.update(node.out(i) for i in range(len(node.avals)))
             if not has_form(node, opset) and not isinstance(node.op, Composite):
                 for index, aval in enumerate(node.avals):
@@ -146,7 +168,7 @@ def _value(ref: Ref, values: dict[Ref, np.ndarray]) -> np.ndarray:
 
 
 def write_calls(b: Builder, graph: CapturedGraph) -> None:
-    """Write the calls of a graph, in order."""
+    """Write the calls of a graph that has expressions for sizes that may change, in order."""
     for node in graph.calls:
         b.begin(node)
         form = FORMS.get(node.name)

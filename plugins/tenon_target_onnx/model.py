@@ -15,7 +15,7 @@ from tenon.extend import Aval, CapturedGraph, errors, replacing
 from tenon_target_onnx.builder import Builder, Step
 from tenon_target_onnx.lowering import write_calls
 from tenon_target_onnx.packages import onnx_package
-from tenon_target_onnx.sizes import is_number
+from tenon_target_onnx.sizes import expanded, is_number
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -39,8 +39,6 @@ class Options:
     #: Names of the first inputs and outputs; the others keep the arguments' names and are called output0, ...
     input_names: Sequence[str] = ()
     output_names: Sequence[str] = ()
-    #: Input or output -> axis -> name of a size that may differ from run to run.
-    axes: dict[str, dict[int, str]] = field(default_factory=dict)
     #: Weights of more bytes in all go to a file of their own.
     largest: int = LARGEST
     #: Whether parameters are in the model; without them they are inputs.
@@ -69,6 +67,7 @@ def make(graph: CapturedGraph, options: Options) -> Model:
             f"the target onnx writes opsets {OPSETS[0]} to {OPSETS[-1]}, not {options.opset}."
         )
     onnx = onnx_package()
+    graph = expanded(graph)
     b = Builder(options.opset)
     inputs = _add_inputs(b, graph, options)
     write_calls(b, graph)
@@ -78,8 +77,8 @@ def make(graph: CapturedGraph, options: Options) -> Model:
     arrays = {name: array for name, array in b.initializers.items() if name in read}
     proto = onnx.GraphProto(name="graph")
     proto.node.extend(_node(onnx, step) for step in steps)
-    proto.input.extend(_described(onnx, name, aval, options) for name, aval in inputs)
-    proto.output.extend(_described(onnx, name, aval, options) for name, aval in outputs)
+    proto.input.extend(_described(onnx, name, aval) for name, aval in inputs)
+    proto.output.extend(_described(onnx, name, aval) for name, aval in outputs)
     model = onnx.ModelProto(
         ir_version=_FORMAT.get(options.opset, 10), producer_name="tenon", producer_version=__version__,
         graph=proto, opset_import=[onnx.OperatorSetIdProto(domain="", version=options.opset)],
@@ -162,13 +161,9 @@ def _node(onnx: Any, step: Step) -> NodeProto:  # the package
     return node
 
 
-def _described(onnx: Any, name: str, aval: Aval, options: Options) -> ValueInfoProto:  # the package
+def _described(onnx: Any, name: str, aval: Aval) -> ValueInfoProto:  # the package
     """Return name, dtype and shape of an input or output; sizes that may differ have names."""
-    named = options.axes.get(name, {})
-    sizes = [
-        named[axis] if axis in named else int(size) if is_number(size) else str(size)
-        for axis, size in enumerate(aval.shape)
-    ]
+    sizes = [int(size) if is_number(size) else str(size) for size in aval.shape]
     kind = onnx.helper.np_dtype_to_tensor_dtype(aval.dtype)
     info: ValueInfoProto = onnx.helper.make_tensor_value_info(name, kind, sizes)
     return info
@@ -199,6 +194,16 @@ def write(model: Model, path: Path, largest: int = LARGEST) -> None:
                 file.write(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
     with replacing(path) as file:
         file.write(checked.SerializeToString(deterministic=True))
+
+
+def bytes_of(model: Model) -> bytes:
+    """Check a model, and return the content of its file with all weights."""
+    onnx = onnx_package()
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model.proto)
+    proto.graph.initializer.extend(_tensor(onnx, name, array) for name, array in model.arrays.items())
+    content: bytes = _checked(onnx, proto, False).SerializeToString(deterministic=True)
+    return content
 
 
 def _data_of(path: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from types import ModuleType
 
 from tenon.extend import errors
@@ -28,3 +29,13 @@ def runtime() -> ModuleType:
         raise errors.UnsupportedError(
             f"running ONNX needs the package onnxruntime ({error}). {_HINT}."
         ) from error
+
+
+def reason(*packages: Callable[[], ModuleType]) -> str | None:
+    """Return why one of the packages cannot be used, or None."""
+    try:
+        for package in packages:
+            package()
+    except errors.UnsupportedError as error:
+        return str(error)
+    return None

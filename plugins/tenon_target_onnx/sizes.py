@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tenon.extend import errors
+from tenon.extend import CapturedGraph, Ref, errors
 
 if TYPE_CHECKING:
     from tenon_target_onnx.builder import Builder
@@ -26,6 +26,36 @@ def are_numbers(sizes: Sequence[Size]) -> bool:
     return all(is_number(s) for s in sizes)
 
 
-def plain(builder: Builder, size: Size) -> str:
+_OPERATORS = {"add": "Add", "sub": "Sub", "mul": "Mul"}
+
+
+def computed(builder: Builder, size: Size) -> str:
     """Return nodes that compute a symbolic size, as a vector of one int64."""
-    raise errors.LoweringError(f"the target onnx cannot compute the size {size}.")
+    if is_number(size):
+        return builder.ints([size])
+    if size.function == "symbol":
+        name, axis = builder.symbols[str(size)]
+        return builder.call("Shape", name, start=axis, end=axis + 1)
+    left, right = (builder.size(a) for a in size.args)
+    if size.function == "floordiv":  # integers are divided towards zero
+        rest = builder.call("Mod", left, right)
+        return builder.call("Div", builder.call("Sub", left, rest), right)
+    if size.function not in _OPERATORS:
+        raise errors.LoweringError(f"the target onnx cannot compute the size {size}.")
+    return builder.call(_OPERATORS[size.function], left, right)
+
+
+def expanded(graph: CapturedGraph) -> CapturedGraph:
+    """Return a copy of a graph whose nodes have expressions where sizes may change."""
+    if not getattr(graph, "symbols", None):
+        return graph
+    with_sizes: Any = getattr(graph, "with_sizes", None)  # a method of graphs that have symbols
+    result = graph.copy()
+    for own, node in zip(result.nodes, graph.nodes, strict=True):
+        sized = with_sizes(node)
+        if sized is not node:
+            own.avals, own.attrs = sized.avals, dict(sized.attrs)
+            own.args = tuple(
+                o if o.__class__ is Ref else s for o, s in zip(own.args, sized.args, strict=True)
+            )
+    return result

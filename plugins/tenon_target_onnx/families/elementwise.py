@@ -6,6 +6,9 @@ operators for them, and tenon rounds once too.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from typing import Any
+
 import numpy as np
 
 from tenon.extend import Node, Ref
@@ -62,6 +65,7 @@ def is_elementwise(node: Node, opset: int) -> bool:
     if text is None:
         return False
     trial = Builder(opset)
+    trial.symbols = defaultdict(lambda: ("x", 0))
     for position, ref in enumerate(node.refs):
         if ref.scalar:
             return False
@@ -88,7 +92,7 @@ def by_expression(b: Builder, node: Node, text: str) -> str:
         if a is None:
             continue
         if a.__class__ is not Ref:
-            names[letter] = Term(number=a)
+            names[letter] = Term(number=a) if is_plain(a) else Term(b.value(a, dtype))
         elif position < node.op.promoted_from and a.aval.dtype == BOOL:
             names[letter] = Term(b.value(a), True)
         else:
@@ -115,10 +119,15 @@ def finished(b: Builder, node: Node, term: Term, dtype: np.dtype) -> str:
     return name
 
 
+def is_plain(argument: Any) -> bool:  # of a call
+    """Whether an argument is a number, not a value or a symbolic size."""
+    return isinstance(argument, int | float | np.generic)
+
+
 def _translation(b: Builder, node: Node) -> tuple[Translation, list[Term], np.dtype]:
     """Return what is needed to write a call of two operands."""
     dtype = common_dtype(node)
-    terms = [Term(b.value(a, dtype)) if a.__class__ is Ref else Term(number=a) for a in node.args]
+    terms = [Term(number=a) if is_plain(a) else Term(b.value(a, dtype)) for a in node.args]
     return Translation(b, dtype, {}), terms, dtype
 
 

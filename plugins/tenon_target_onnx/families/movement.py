@@ -10,7 +10,7 @@ import numpy as np
 from tenon.extend import Node, no_grad, wrap
 from tenon_target_onnx.builder import BOOL, Builder
 from tenon_target_onnx.forms import form
-from tenon_target_onnx.sizes import are_numbers, is_number
+from tenon_target_onnx.sizes import Size, are_numbers, is_number
 
 
 @form("reshape", "view", "unsqueeze", "squeeze")
@@ -82,14 +82,8 @@ def write_slice_axis(b: Builder, node: Node) -> str:
     """Write ``Slice``."""
     axis, start, stop = (node.attrs[k] for k in ("axis", "start", "stop"))
     x = node.args[0]
-    if not is_number(start) or not is_number(stop):
-        return _sliced_symbolically(b, b.value(x), axis, start, stop)
-    whole = is_number(x.aval.shape[axis]) and int(stop) == x.aval.shape[axis]
+    whole = stop == x.aval.shape[axis]
     return b.sliced(b.value(x), [(axis, start, None if whole else stop, 1)])
-
-
-def _sliced_symbolically(b: Builder, name: str, axis: int, start: Any, stop: Any) -> str:  # sizes
-    return b.call("Slice", name, b.shape([start]), b.shape([stop]), b.ints([axis]))
 
 
 @form("index")
@@ -103,8 +97,8 @@ def write_index(b: Builder, node: Node) -> str:
         key[place : place + 1] = filling
     else:
         key += filling
-    parts: list[tuple[int, int | None, int | None, int]] = []
-    integers: list[tuple[int, int]] = []
+    parts: list[tuple[int, Size | None, Size | None, int]] = []
+    integers: list[tuple[int, Size]] = []
     axis = 0
     for k in key:
         if k is None:
@@ -113,20 +107,20 @@ def write_index(b: Builder, node: Node) -> str:
             if k != slice(None) and not _is_whole(k, node.args[0].aval.shape[axis]):
                 parts.append((axis, k.start, k.stop, k.step if k.step is not None else 1))
         else:
-            integers.append((axis, int(k)))
+            integers.append((axis, k))
         axis += 1
     name = b.sliced(b.value(node.args[0]), parts)
     for axis, position in reversed(integers):
-        name = b.call("Gather", name, b.constant(position, np.dtype(np.int64)), axis=axis)
+        name = b.call("Gather", name, b.value(position, np.dtype(np.int64)), axis=axis)
     kept = [k for k in key if k is None or isinstance(k, slice)]
     return b.unsqueezed(name, [i for i, k in enumerate(kept) if k is None])
 
 
-def _is_whole(part: slice, size: Any) -> bool:  # a size
+def _is_whole(part: slice, size: Size) -> bool:
     return part.start in (None, 0) and part.step in (None, 1) and (part.stop is None or part.stop == size)
 
 
-@form("pad")
+@form("pad", when=lambda node: are_numbers([w for both in node.attrs["widths"] for w in both]))
 def write_pad(b: Builder, node: Node) -> str:
     """Cut what negative widths remove, then write ``Pad``."""
     name, widths, dtype = b.value(node.args[0]), node.attrs["widths"], node.avals[0].dtype

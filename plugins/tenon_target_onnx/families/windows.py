@@ -189,7 +189,12 @@ def _is_static(node: Node) -> bool:
     return is_float(node) and are_numbers(node.args[0].aval.shape[2:])
 
 
-@form("adaptive_avg_pool", when=is_float)
+def _adapts(node: Node) -> bool:
+    whole = all(s == 1 for s in node.attrs["sizes"])
+    return is_float(node) and (whole or are_numbers(node.args[0].aval.shape[2:]))
+
+
+@form("adaptive_avg_pool", when=_adapts)
 def write_adaptive_pool(b: Builder, node: Node) -> str:
     """Write ``GlobalAveragePool`` or ``AveragePool`` where windows have one size, else a product per axis."""
     x, sizes = node.args[0], node.attrs["sizes"]
