@@ -199,6 +199,7 @@ MODULES: dict[str, str] = {
     "tenon.compiler": "tenon.nn.compiler",
     "tenon.distributed.elastic.multiprocessing.errors": "tenon.compat.elastic_errors",
     "tenon.fft": "tenon.functions.fft",
+    "tenon.fx._lazy_graph_module": "tenon.compat.lazy_graph_module",
     "tenon.futures": "tenon.distributed.communication.futures",
     "tenon.linalg": "tenon.functions.linalg",
     "tenon.nn.pruning": "tenon.nn.masks",
