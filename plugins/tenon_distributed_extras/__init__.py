@@ -1,1 +1,1 @@
-"""PowerSGD, local SGD and collectives of plain Python values, under ``torch.distributed``'s names."""
+"""Join, PowerSGD, local SGD and collectives of plain Python values, under ``torch.distributed``'s names."""

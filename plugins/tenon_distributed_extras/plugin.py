@@ -1,4 +1,4 @@
-"""The plugin of optional parts of distributed training: PowerSGD, local SGD, collectives of objects."""
+"""The plugin of optional parts of distributed training: Join, PowerSGD, local SGD, collectives of objects."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ def tenon_comm_hooks() -> dict[str, str]:
 def tenon_namespaces() -> dict[str, str]:
     """Provide the modules with PyTorch's names."""
     return {
+        "distributed.join": "tenon_distributed_extras.join",
         "distributed.local_sgd": "tenon_distributed_extras.local_sgd",
         "distributed.object_collectives": "tenon_distributed_extras.object_collectives",
         "distributed.powersgd": "tenon_distributed_extras.powersgd",

@@ -400,7 +400,7 @@ def test_a_stream_longer_than_it_said_is_told():
     iteration = iter(loader)
     first = [next(iteration) for _ in range(4)]
     with pytest.warns(
-        UserWarning, match="reported to be 4 .* but 5 samples have been fetched.*worker's part"
+        UserWarning, match="reported to be 4 .* but 5 samples have been fetched.*part of its worker"
     ):
         next(iteration)
     iteration.abandon()

@@ -35,7 +35,7 @@ def test_damaged_idx_files_say_what_is_wrong(tmp_path):
     for data, text in [
         (good[:-1], r"5 bytes of numbers; its header says \[2, 3\]"),
         (good[:6], "cut off or damaged"),
-        (b"PNG!", "no IDX file: it begins with 50 4e"),
+        (b"PNG!", "not an IDX file: it begins with 50 4e"),
         (b"", "begins with nothing"),
         (gzip.compress(good)[:-9], "damaged gzip file"),
     ]:
@@ -63,7 +63,7 @@ def test_csv_rows_have_their_target_by_name_or_place(tmp_path):
 def test_csv_that_is_no_table_of_numbers_names_the_cell(tmp_path):
     path = tmp_path / "x.csv"
     for text, match in [
-        ("a,b\n1,2\n3,x\n", r"row 3, column 'b': 'x' is no number"),
+        ("a,b\n1,2\n3,x\n", r"row 3, column 'b': 'x' is not a number"),
         ("1,2\n3\n", r"row 2: 1 cells, but 2 columns"),
         ("\n", "has no rows"),
     ]:
@@ -130,6 +130,6 @@ def test_folders_of_images_are_classes(tmp_path):
     (tmp_path / "fish").mkdir()
     with pytest.raises(DataError, match="has no image of fish"):
         readers.ImageFolder(tmp_path)
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         readers.ImageFolder(tmp_path / "none")
     assert isinstance(tenon.data.default_collate([found[0], found[0]])[0], tenon.Tensor)

@@ -59,7 +59,7 @@ def test_a_job_saves_before_its_time_limit_and_goes_on_in_its_next_turn_until_it
     output, run = tmp_path / f"tenon-{number}.out", tmp_path / "runs" / str(number)
 
     saved = step_that_was_saved(wait_for_text(output, "stopped by SIGTERM"))
-    wait_for_text(output, f"goes on after step {saved} of {run}")
+    wait_for_text(output, f"resumes after step {saved} of {run}")
     wait_for(lambda: metrics(run)[-1]["step"] > saved, output)
     assert slurm.job(number)["Restarts"] == "1"
 
@@ -84,7 +84,7 @@ def test_a_preempted_job_saves_makes_way_and_goes_on_afterwards(slurm, tmp_path)
 
     slurm.wait_for(urgent, "COMPLETED")
     saved = step_that_was_saved(wait_for_text(output, "stopped by SIGTERM"))
-    wait_for_text(output, f"goes on after step {saved} of {tmp_path}/runs/{number}")
+    wait_for_text(output, f"resumes after step {saved} of {tmp_path}/runs/{number}")
     assert slurm.job(number)["Restarts"] == "1"
     slurm("scancel", str(number))
     slurm.wait_for(number, "CANCELLED")
@@ -103,7 +103,7 @@ def test_each_task_of_a_sweep_has_its_settings_and_is_requeued_alone(slurm, tmp_
     states = [slurm.wait_for(f"{number}_{task}", "COMPLETED", "FAILED")["JobState"] for task in (1, 2, 4)]
     slurm("scancel", "--signal=TERM", f"{number}_3")  # To the ranks alone, as before a time limit.
     saved = step_that_was_saved(wait_for_text(outputs[2], "stopped by SIGTERM"))
-    wait_for_text(outputs[2], f"goes on after step {saved}")
+    wait_for_text(outputs[2], f"resumes after step {saved}")
     restarts = [slurm.job(f"{number}_{task}")["Restarts"] for task in (1, 2, 3)]
     slurm("scancel", str(number))
     slurm.wait_for(f"{number}_3", "CANCELLED")

@@ -86,4 +86,4 @@ def test_a_cable_pulled_in_the_middle_of_training_ends_the_run_which_goes_on_on_
     done = hosts.run(*again, folder=tmp_path)
 
     assert done.returncode == 0, done.stderr
-    assert "goes on after step " in done.stdout and "2 ranks on cpu" in done.stdout
+    assert "resumes after step " in done.stdout and "2 ranks on cpu" in done.stdout

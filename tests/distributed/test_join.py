@@ -1,9 +1,15 @@
 """Uneven inputs: ranks that run out of data answer the others until all are done."""
 
+import pickle
+import subprocess
+import sys
+import textwrap
+
 import numpy as np
 import pytest
 
 import tenon
+from tenon.config import process_environment
 from tenon.distributed.algorithms import Join, Joinable, JoinHook
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.nn import Module, Parameter
@@ -247,3 +253,34 @@ def test_a_rank_that_was_done_keeps_its_own_gradients_and_buffers():
         return seen, model.module.calls.item()
 
     assert run_ranks(2, work) == [([1, 1], 2), ([1, 1, 1, 1], 4)]
+
+
+def test_names_of_the_block_that_pickles_and_programs_have_stay_importable():
+    from tenon.distributed.algorithms import join
+
+    model = DistributedDataParallel(Line())
+
+    config = pickle.loads(b"ctenon.distributed.join\n_JoinConfig\n(I01\nI00\nI01\ntR.")
+
+    assert config == (True, False, True) and type(config) is type(model._join_config)
+    assert (join.Join, join.Joinable, join.JoinHook) == (Join, Joinable, JoinHook)
+    assert Join.__module__ == "tenon.distributed.join"
+    assert pickle.loads(pickle.dumps(Join)) is Join
+
+
+def test_data_parallel_needs_the_plugin_for_join_alone():
+    code = """
+        import tenon
+        from tenon.errors import PluginModuleError
+        model = tenon.nn.parallel.DistributedDataParallel(tenon.nn.Linear(2, 2))
+        model(tenon.ones(1, 2)).sum().backward()
+        try:
+            model.join()
+        except PluginModuleError as error:
+            assert "tenon.distributed.join comes from a plugin" in str(error), error
+        else:
+            raise AssertionError("no error")
+        """
+    environment = {**process_environment(), "TENON_PLUGINS": "tenon_cpu"}
+
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)

@@ -159,7 +159,7 @@ REFUSALS = [
     (["RUN", "--prune", "0.5", "--batch-sizes", "1,x"], "'1,x' is no list of batch sizes"),
     (["RUN", "--prune", "0.5", "--within", "1"], "say what to quantize to"),
     (["RUN", "--quantize", "int8", "--data", "small:empty"], "the test data set of the run is empty"),
-    (["nowhere", "--prune", "0.5"], "nowhere holds no checkpoints/ folder"),
+    (["nowhere", "--prune", "0.5"], "nowhere has no checkpoints/ folder"),
     (["RUN", "--quantize", "int8-dynamic", "--data", "small:lod"], "small has no 'lod'. Did you mean 'load'?"),
 ]  # fmt: skip
 

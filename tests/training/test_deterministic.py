@@ -63,7 +63,9 @@ def refused(**options):
 def test_settings_that_do_not_suit_are_refused_by_their_path():
     assert refused(batch_size=50) == "batch_size = 50: must be a multiple of shards = 4"
     assert refused(shards=3) == "batch_size = 64: must be a multiple of shards = 3"
-    assert refused(accumulate=2).startswith("accumulate = 2: shards = 4 are passes already")
+    assert refused(accumulate=2).startswith(
+        "accumulate = 2: each of the 4 shards is a pass of its own already"
+    )
     assert refused(device="cuda") == "device = 'cuda': deterministic = \"world\" computes on the CPU"
     assert refused(deterministic="yes").startswith("deterministic = 'yes': Input should be 'world'")
     assert (

@@ -115,4 +115,4 @@ def test_a_folder_that_cannot_be_written_is_named(project):
     run = project.train("my.toml")
 
     assert run.code == 2
-    assert "cannot make a run folder under output = 'runs'" in run.err
+    assert "cannot create a run folder under output = 'runs'" in run.err

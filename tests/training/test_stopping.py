@@ -187,7 +187,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_training(project):
     done = project.train("my.toml", "--set", "output=run")
 
     assert done.code == 2
-    assert "cannot make a run folder" in done.err
+    assert "cannot create a run folder" in done.err
 
 
 KILLED = """

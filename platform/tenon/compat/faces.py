@@ -20,7 +20,10 @@ FACES: dict[str, tuple[str, ...]] = {
         " is_inference_mode_enabled, no_grad, set_grad_enabled, set_multithreading_enabled",
     ),
     "tenon.core": (),
-    "tenon.distributed.algorithms": ("tenon.distributed.join: Join, Joinable, JoinHook",),
+    "tenon.distributed.algorithms": (
+        "tenon.distributed.join: Join",
+        "tenon.distributed.joinable: Joinable, JoinHook",
+    ),
     "tenon.distributed.algorithms.ddp_comm_hooks": (
         "tenon.distributed.algorithms.ddp_comm_hooks: default_hooks, post_localSGD_hook, powerSGD_hook",
     ),
@@ -34,7 +37,10 @@ FACES: dict[str, tuple[str, ...]] = {
     "tenon.distributed.algorithms.ddp_comm_hooks.powerSGD_hook": (
         "tenon.distributed.powersgd: PowerSGDState, batched_powerSGD_hook, powerSGD_hook",
     ),
-    "tenon.distributed.algorithms.join": ("tenon.distributed.join: Join, Joinable, JoinHook",),
+    "tenon.distributed.algorithms.join": (
+        "tenon.distributed.join: Join",
+        "tenon.distributed.joinable: Joinable, JoinHook",
+    ),
     "tenon.distributed.algorithms.model_averaging": (
         "tenon.distributed.algorithms.model_averaging: averagers, hierarchical_model_averager, utils",
     ),

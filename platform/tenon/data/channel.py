@@ -48,9 +48,9 @@ def _tensor(data: np.ndarray, dtype: str, shape: tuple[int, ...]) -> Tensor:
 
 def _socket(connection: Connection) -> socket.socket:
     """Return the connection's socket, to pass descriptors without ``multiprocessing.reduction``."""
-    line = socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
-    line.settimeout(None)
-    return line
+    sock = socket.fromfd(connection.fileno(), socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.settimeout(None)
+    return sock
 
 
 def send(connection: Connection, message: object, share: bool = True) -> None:
@@ -74,8 +74,8 @@ def send(connection: Connection, message: object, share: bool = True) -> None:
         with mmap.mmap(handle, size) as memory:
             for (begin, length), view in zip(ranges, views, strict=True):
                 memory[begin : begin + length] = view
-        with _socket(connection) as line:
-            socket.send_fds(line, [b"\0"], [handle])
+        with _socket(connection) as sock:
+            socket.send_fds(sock, [b"\0"], [handle])
     finally:
         os.close(handle)
 
@@ -85,12 +85,12 @@ def receive(connection: Connection) -> Any:  # what the worker sent
     stream, ranges, size, inline = pickle.loads(connection.recv_bytes())
     if not size:
         return pickle.loads(stream, buffers=[bytearray(part) for part in inline])
-    with _socket(connection) as line:
-        _, handles, flags, _ = socket.recv_fds(line, 1, 1)
+    with _socket(connection) as sock:
+        _, handles, flags, _ = socket.recv_fds(sock, 1, 1)
     if not handles and flags & socket.MSG_CTRUNC:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
     if not handles:
-        raise EOFError("the worker was lost between a batch and its memory")
+        raise EOFError("the worker exited before it sent the memory of a batch")
     (handle,) = handles
     try:
         memory = memoryview(mmap.mmap(handle, size, **_UNTRACKED))

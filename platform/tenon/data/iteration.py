@@ -187,7 +187,7 @@ class Iteration(Generic[T_co]):
             f" accessing len(dataloader)), but {self.progress.batches} samples have been fetched."
             + (
                 " For multiprocessing data-loading, this means that each worker has a copy of the data set:"
-                " let it give only a worker's part, by get_worker_info() or worker_init_fn."
+                " let it yield only the part of its worker, by get_worker_info() or worker_init_fn."
                 if loader.num_workers
                 else ""
             ),
@@ -229,11 +229,11 @@ class _Prefetcher:
         self.pool: ProcessPool | ThreadPool = loader._workers()
         self.busy: dict[int, int] = {}  # index of a batch in flight -> worker
         #: Results that have not been returned: index of a batch -> (worker, kind, content).
-        self.early: dict[int, tuple[int, str, Batch]] = {}
-        #: Indices of the batch that is submitted next, and of that which is returned next.
-        self.submitted = self.wanted = 0 if loader.stream else iteration.progress.batches
-        #: Batches of a resumed stream still to be loaded and discarded, up to its saved position.
-        self.dropped = iteration.progress.batches if loader.stream else 0
+        self.results: dict[int, tuple[int, str, Batch]] = {}
+        #: The number of the batch to submit next, and of the one to return next.
+        self.submitted = self.expected = 0 if loader.stream else iteration.progress.batches
+        #: Number of batches of a resumed stream still to be loaded and discarded, up to its saved position.
+        self.skipped = iteration.progress.batches if loader.stream else 0
         self.live = deque(range(loader.num_workers))  # the next worker comes first
         self.exhausted = False
         self.capacity = (loader.prefetch_factor or 0) * loader.num_workers
@@ -253,7 +253,7 @@ class _Prefetcher:
         except StopIteration:
             self.exhausted = True
             return
-        self.pool.ask(worker, (self.epoch, self.seed, self.submitted, indices))
+        self.pool.submit(worker, (self.epoch, self.seed, self.submitted, indices))
         self.busy[self.submitted] = worker
         self.submitted += 1
 
@@ -270,17 +270,17 @@ class _Prefetcher:
     def next(self) -> Batch:
         """Return the next batch: in order, or with ``in_order=False`` the first that is ready."""
         while True:
-            while self.wanted not in self.busy and self.wanted not in self.early:
-                if self.wanted >= self.submitted:
+            while self.expected not in self.busy and self.expected not in self.results:
+                if self.expected >= self.submitted:
                     raise StopIteration
-                self.wanted += 1
-            number = self.wanted if self.loader.in_order else next(iter(self.early), self.wanted)
-            if number not in self.early:
+                self.expected += 1
+            number = self.expected if self.loader.in_order else next(iter(self.results), self.expected)
+            if number not in self.results:
                 self._wait()
                 continue
-            worker, kind, content = self.early.pop(number)
-            if number == self.wanted:
-                self.wanted += 1
+            worker, kind, content = self.results.pop(number)
+            if number == self.expected:
+                self.expected += 1
             if kind == ENDED and worker in self.live:  # only when its turn comes, to be deterministic
                 self.live.remove(worker)
             self._submit()
@@ -288,24 +288,25 @@ class _Prefetcher:
                 continue
             if kind == FAILED:
                 content.reraise()
-            if self.dropped:
-                self.dropped -= 1
+            if self.skipped:
+                self.skipped -= 1
                 continue
             return content
 
     def _wait(self) -> None:
         """Receive one result."""
         timeout = self.loader.timeout or None
-        answer = self.pool.answer(timeout)
-        if answer is None:
+        result = self.pool.receive(timeout)
+        if result is None:
             waiting = sorted(set(self.busy.values()))
             raise WorkerError(
                 f"DataLoader timed out after {timeout} seconds, waiting for worker"
-                f" {', '.join(map(str, waiting))}. Raise timeout=, or look what the data set does there."
+                f" {', '.join(map(str, waiting))}. Raise timeout=, or check what the data set does in its"
+                " workers."
             )
-        epoch, number, kind, content = answer
+        epoch, number, kind, content = result
         if epoch == self.epoch:  # otherwise the result of an abandoned iteration
-            self.early[number] = (self.busy.pop(number), kind, content)
+            self.results[number] = (self.busy.pop(number), kind, content)
 
     def dismiss(self) -> None:
         """Stop all workers, even persistent ones, after one has died; the loader will start new ones."""
@@ -317,6 +318,6 @@ class _Prefetcher:
         """Stop the workers, unless they persist for the next epoch."""
         self.exhausted = True
         self.busy.clear()
-        self.early.clear()
+        self.results.clear()
         if not self.loader.persistent_workers:
             self.pool.close()

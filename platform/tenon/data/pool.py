@@ -1,7 +1,8 @@
 """Worker pools of a ``DataLoader``: processes or threads, with one interface.
 
-``ask(worker, task)`` submits a task, ``answer(timeout)`` waits for the next result of any worker, ``close()``
-stops them all. Worker processes ignore SIGINT, which the main process handles, and exit when that has exited.
+``submit(worker, task)`` sends a task, ``receive(timeout)`` waits for the next result of any worker,
+``close()`` stops them all. Worker processes ignore SIGINT, which the main process handles, and exit when that
+has exited.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tenon.kernels.backend import backend_named
 PATIENCE = 2.0
 
 _TOO_MANY = (
-    "Too many open files: each large batch of a worker process holds one as long as it is kept. Keep copies"
+    "Too many open files: each large batch from a worker process has one open until it is freed. Store copies"
     " (batch.clone()), raise the limit by `ulimit -n` in the shell, or let batches come through a pipe:"
     " tenon.multiprocessing.set_sharing_strategy('file_system') before the loader is iterated."
 )
@@ -51,10 +52,10 @@ class ProcessPool:
         if context.get_start_method() == "fork":  # loaded before the fork, not in every worker
             backend_named("cpu").has_kernel(table.stack)
         try:
-            for identity in range(job.workers):
+            for worker_id in range(job.workers):
                 own_end, worker_end = connections.Pipe()
                 others = [*self.pipes, own_end] if context.get_start_method() == "fork" else []
-                work = (job, identity, worker_end, others, share)
+                work = (job, worker_id, worker_end, others, share)
                 process: BaseProcess = context.Process(target=_work, args=work, daemon=True)  # type: ignore[attr-defined]  # of each start method
                 with _quiet_fork():
                     process.start()
@@ -67,14 +68,14 @@ class ProcessPool:
                 _end(self.processes, self.pipes, os.getpid())
         self.close = weakref.finalize(self, _end, self.processes, self.pipes, os.getpid())
 
-    def ask(self, worker: int, task: Task) -> None:
+    def submit(self, worker: int, task: Task) -> None:
         """Send ``worker`` a task."""
         try:
             self.pipes[worker].send(task)
         except (BrokenPipeError, ConnectionResetError):
             raise self._death(worker) from None
 
-    def answer(self, timeout: float | None) -> Answer | None:
+    def receive(self, timeout: float | None) -> Answer | None:
         """Return the next result; None after ``timeout`` seconds. WorkerError if a worker died."""
         ready = connections.wait(self.pipes, timeout)
         for pipe in ready:
@@ -128,7 +129,7 @@ def _quiet_fork() -> Iterator[None]:
         yield
 
 
-def _work(job: Job, identity: int, pipe: Connection, others: list[Connection], share: bool) -> None:
+def _work(job: Job, worker_id: int, pipe: Connection, others: list[Connection], share: bool) -> None:
     """Run a worker process: set up signals and threads, then serve tasks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for other in others:
@@ -138,7 +139,7 @@ def _work(job: Job, identity: int, pipe: Connection, others: list[Connection], s
     # A thread always drains the pipe: otherwise both sides could block in send (deadlock).
     threading.Thread(target=_listen, args=(pipe, tasks, os.getppid()), daemon=True).start()
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        serve(job, identity, tasks.get, lambda message: channel.send(pipe, message, share))
+        serve(job, worker_id, tasks.get, lambda message: channel.send(pipe, message, share))
 
 
 def _listen(pipe: Connection, tasks: queue.SimpleQueue[Task | None], parent: int) -> None:
@@ -164,19 +165,19 @@ class ThreadPool:
     def __init__(self, job: Job) -> None:
         self.answers: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         self.tasks: list[queue.SimpleQueue[Task | None]] = [queue.SimpleQueue() for _ in range(job.workers)]
-        for identity, tasks in enumerate(self.tasks):
+        for worker_id, tasks in enumerate(self.tasks):
             thread = threading.Thread(
-                target=serve, args=(job, identity, tasks.get, self.answers.put),
-                name=f"tenon-loader-{identity}", daemon=True,
+                target=serve, args=(job, worker_id, tasks.get, self.answers.put),
+                name=f"tenon-loader-{worker_id}", daemon=True,
             )  # fmt: skip
             thread.start()
         self.close = weakref.finalize(self, _dismiss, self.tasks)
 
-    def ask(self, worker: int, task: Task) -> None:
+    def submit(self, worker: int, task: Task) -> None:
         """Send ``worker`` a task."""
         self.tasks[worker].put(task)
 
-    def answer(self, timeout: float | None) -> Answer | None:
+    def receive(self, timeout: float | None) -> Answer | None:
         """Return the next result; None after ``timeout`` seconds."""
         try:
             return self.answers.get(timeout=timeout)

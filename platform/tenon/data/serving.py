@@ -74,7 +74,7 @@ class Job:
 
 
 def serve(
-    job: Job, identity: int, receive: Callable[[], Task | None], answer: Callable[[Answer], None]
+    job: Job, worker_id: int, receive: Callable[[], Task | None], answer: Callable[[Answer], None]
 ) -> None:
     """Process tasks until None arrives."""
     stream: Iterator[object] | None = None
@@ -85,12 +85,12 @@ def serve(
         current, seed, number, indices = task
         try:
             if current != epoch:
-                _LOCAL.info = WorkerInfo(identity, job.workers, seed + identity, job.dataset)
+                _LOCAL.info = WorkerInfo(worker_id, job.workers, seed + worker_id, job.dataset)
                 if seeds:
-                    _seed(seed + identity, numpy_seed(seed, identity))
+                    _seed(seed + worker_id, numpy_seed(seed, worker_id))
                 if not started and job.init is not None:
                     before = initial_seed()
-                    job.init(identity)
+                    job.init(worker_id)
                     seeds = seeds and initial_seed() == before
                 started = True
                 stream = iter(job.dataset) if job.stream else None
@@ -107,7 +107,7 @@ def serve(
                 stream = iter(())  # some iterators restart if next() is called after StopIteration
                 answer((current, number, ENDED, None))
                 continue
-            where = f"in DataLoader worker {'process' if job.own_process else 'thread'} {identity}"
+            where = f"in DataLoader worker {'process' if job.own_process else 'thread'} {worker_id}"
             answer((current, number, FAILED, ExceptionWrapper(where=where)))
 
 

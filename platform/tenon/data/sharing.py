@@ -16,7 +16,7 @@ def get_all_sharing_strategies() -> set[str]:
 def set_sharing_strategy(new_strategy: str) -> None:
     """Choose how worker processes send large batches.
 
-    "file_descriptor": in shared memory, each block of which may hold a file descriptor open; "file_system":
+    "file_descriptor": in shared memory, where each block may keep a file descriptor open; "file_system":
     through a pipe.
     """
     global _chosen

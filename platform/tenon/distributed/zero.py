@@ -19,7 +19,7 @@ from tenon.distributed.communication import objects, staging
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import dtype_name
 from tenon.distributed.communication.world import get_communicator
-from tenon.distributed.join import Join, Joinable, JoinHook
+from tenon.distributed.joinable import Joinable, JoinHook, notify_join_context
 from tenon.distributed.replicas import buckets
 from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.last_step import options
@@ -96,7 +96,7 @@ class ZeroRedundancyOptimizer(Optimizer, Joinable):
 
     def step(self, closure: Closure | None = None, **options: Forwarded) -> Forwarded:
         """Update this rank's shard of the parameters, then broadcast all shards."""
-        Join.notify_join_context(self)
+        notify_join_context(self)
         return self._advance(closure, **options)
 
     def consolidate_state_dict(self, to: int = 0) -> None:

@@ -57,7 +57,7 @@ class Registration:
     training: bool
     _parameters: dict[str, Parameter | None]
     _buffers: dict[str, Tensor | None]
-    _modules: dict[str, Any]  # Modules, and None: readers know by the name which
+    _modules: dict[str, Any]  # Modules, and None for reserved names
     _non_persistent_buffers_set: set[str]
     _mirrors: ClassVar[bool] = True
 

@@ -241,7 +241,7 @@ class Before:
         )
 
 
-def computed(module: Module) -> dict[str, Any]:  # callers know by the name which of the two
+def computed(module: Module) -> dict[str, Any]:  # the name tells a caller which of the two it is
     """Return the computed names of ``module``, each with its ``Pipeline``, or ``Before``."""
     pipelines: dict[str, Pipeline | Before] = module.__dict__.setdefault("_weights", {})
     return pipelines

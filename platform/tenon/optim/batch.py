@@ -39,7 +39,7 @@ class Member(NamedTuple):
     p: Tensor
     raw: Array
     #: Its state, with ``width`` entries; None if it has none yet.
-    held: State | None
+    param_state: State | None
     width: int
     #: ``(name, tensor, the tensor's array)`` of each entry that is a tensor, other than the step count.
     slots: tuple[tuple[str, Tensor, Array], ...]
@@ -56,24 +56,27 @@ class Batch:
         f = entries[0][0]._backend.raw
         self.stale = False
         self.arrays = {
-            name: f.cat(*[held[name].raw.reshape(-1) for _, held in entries if held is not None], axis=0)
+            name: f.cat(
+                *[param_state[name].raw.reshape(-1) for _, param_state in entries if param_state is not None],
+                axis=0,
+            )
             for name in names
         }
         self.members: list[Member] = []
         self.places: list[slice] = []
         begin = 0
-        for p, held in entries:
+        for p, param_state in entries:
             place = slice(begin, begin + p.raw.size)
             self.places.append(place)
             slots = []
             for name in names:
-                assert held is not None
+                assert param_state is not None
                 view = self.arrays[name][place].reshape(p.raw.shape)
-                held[name].raw = view
-                slots.append((name, held[name], view))
-            step = None if held is None or "step" not in held else held["step"].raw
-            width = 0 if held is None else len(held)
-            self.members.append(Member(p, p.raw, held, width, tuple(slots), step))
+                param_state[name].raw = view
+                slots.append((name, param_state[name], view))
+            step = None if param_state is None or "step" not in param_state else param_state["step"].raw
+            width = 0 if param_state is None else len(param_state)
+            self.members.append(Member(p, p.raw, param_state, width, tuple(slots), step))
             begin = place.stop
         self.params = [m.p for m in self.members]
         self.flats = [m.raw.reshape(-1) for m in self.members]
@@ -91,11 +94,11 @@ class Batch:
         s = dict(self.arrays)
         result, new = without_aliases(f, s, *optimizer.update(f, flat, grad, s, h))
         for name, value in new.items():
-            kept = self.arrays.get(name)
-            if kept is None:
+            stored = self.arrays.get(name)
+            if stored is None:
                 self._add(name, value, optimizer)
             else:
-                kept[...] = value
+                stored[...] = value
         for p, line, place in zip(self.params, self.flats, self.places, strict=True):
             line[...] = result[place]
             update.count_change(p)
@@ -107,11 +110,11 @@ class Batch:
         """Store state that the rule returned for the first time, per member, and invalidate the plan."""
         self.stale = True
         for p, place in zip(self.params, self.places, strict=True):
-            kept = value
+            stored = value
             if hasattr(value, "shape"):
                 array = value[place].reshape(p.raw.shape) if value.ndim else p._backend.as_array(value)
-                kept = Tensor._of(p._backend.raw.clone(array), p._backend)
-            optimizer.state[p][name] = kept
+                stored = Tensor._of(p._backend.raw.clone(array), p._backend)
+            optimizer.state[p][name] = stored
 
 
 class Plan:
@@ -122,10 +125,10 @@ class Plan:
         self.without_grad = {id(p) for p in params if p._grad is None}
         unique = len(set(map(id, params))) == len(params)
         for p in params if unique else ():
-            held = optimizer.state.get(p)
-            key = _key(optimizer, p, held)
+            param_state = optimizer.state.get(p)
+            key = _key(optimizer, p, param_state)
             if key is not None:
-                by_key.setdefault(key, []).append((p, held))
+                by_key.setdefault(key, []).append((p, param_state))
         self.batches = []
         for key, entries in by_key.items():
             for part in _parts(entries):
@@ -148,14 +151,16 @@ class Plan:
                         return None
                     alone.append(p)
                 continue
-            held = m.held
-            if p._grad is None or p.raw is not m.raw or state.get(p) is not held:
+            param_state = m.param_state
+            if p._grad is None or p.raw is not m.raw or state.get(p) is not param_state:
                 return None
-            if held is not None:
-                if len(held) != m.width or (m.step is not None and held["step"].raw is not m.step):
+            if param_state is not None:
+                if len(param_state) != m.width or (
+                    m.step is not None and param_state["step"].raw is not m.step
+                ):
                     return None
                 for name, tensor, view in m.slots:
-                    if held.get(name) is not tensor or tensor.raw is not view:
+                    if param_state.get(name) is not tensor or tensor.raw is not view:
                         return None
         for batch in self.batches:
             if batch.stale or (optimizer.counts_steps and len({step.item() for step in batch.steps}) > 1):
@@ -180,17 +185,17 @@ def run(
     return remaining, True
 
 
-def _key(optimizer: Optimizer, p: Tensor, held: State | None) -> _Key | None:
+def _key(optimizer: Optimizer, p: Tensor, param_state: State | None) -> _Key | None:
     """Return the key that parameters of one batch share; None if ``p`` cannot be batched."""
     raw = p.raw
     if p._grad is None or isinstance(raw, Aval) or raw.size > SMALL or not raw.flags.c_contiguous:
         return None
     if raw.dtype.kind != "f" or raw.dtype.itemsize < 4 or p._grad.raw.dtype != raw.dtype:
         return None
-    if held is None:
+    if param_state is None:
         return None if optimizer.counts_steps else ((), raw.dtype, str(p.device), None)
-    own = own_state(optimizer, held)
-    step = held.get("step") if optimizer.counts_steps else None
+    own = own_state(optimizer, param_state)
+    step = param_state.get("step") if optimizer.counts_steps else None
     if optimizer.counts_steps and step.__class__ is not Tensor:
         return None
     for value in own.values():
@@ -205,10 +210,10 @@ def _parts(entries: list[Entry]) -> list[list[Entry]]:
     """Split ``entries``, in order, so that no batch exceeds one block (``update.PIECE``)."""
     parts: list[list[Entry]] = [[]]
     size = 0
-    for p, held in entries:
+    for p, param_state in entries:
         if size + p.raw.size > update.PIECE and parts[-1]:
             parts.append([])
             size = 0
-        parts[-1].append((p, held))
+        parts[-1].append((p, param_state))
         size += p.raw.size
     return parts

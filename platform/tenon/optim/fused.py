@@ -185,20 +185,20 @@ class Plan:
         state = optimizer.state
         for each in self.sets:
             dtype = each.dtype
-            for p, own, held, width, slots, step in each.members:
+            for p, own, param_state, width, slots, step in each.members:
                 grad = p._grad
-                if grad is None or p.raw is not own or state.get(p) is not held:
+                if grad is None or p.raw is not own or state.get(p) is not param_state:
                     return False
                 raw = grad.raw
                 if raw.dtype is not dtype or not raw.flags.c_contiguous or raw.shape != own.shape:
                     return False
-                if held is not None:
-                    if len(held) != width or (
-                        step is not None and getattr(held.get("step"), "raw", None) is not step
+                if param_state is not None:
+                    if len(param_state) != width or (
+                        step is not None and getattr(param_state.get("step"), "raw", None) is not step
                     ):
                         return False
                     for name, tensor, array in slots:
-                        if held.get(name) is not tensor or tensor.raw is not array:
+                        if param_state.get(name) is not tensor or tensor.raw is not array:
                             return False
         return True
 
@@ -218,18 +218,18 @@ def _member(optimizer: Optimizer, p: Tensor) -> tuple[Member, _Key] | None:
     if grad is None or isinstance(raw, Aval) or raw.dtype.kind != "f" or raw.dtype.itemsize < 4:
         return None
     arrays = [raw, grad.raw]
-    held = optimizer.state.get(p)
+    param_state = optimizer.state.get(p)
     step = None
-    if held is None:
+    if param_state is None:
         if optimizer.counts_steps:
             return None
         slots: tuple[tuple[str, Tensor, Array], ...] = ()
     else:
         if optimizer.counts_steps:
-            if held.get("step").__class__ is not Tensor:
+            if param_state.get("step").__class__ is not Tensor:
                 return None
-            step = held["step"].raw
-        own = own_state(optimizer, held)
+            step = param_state["step"].raw
+        own = own_state(optimizer, param_state)
         if any(v.__class__ is not Tensor or v._backend is not p._backend for v in own.values()):
             return None
         slots = tuple((name, v, v.raw) for name, v in own.items())
@@ -239,8 +239,14 @@ def _member(optimizer: Optimizer, p: Tensor) -> tuple[Member, _Key] | None:
             return None
     names = tuple(name for name, _, _ in slots)
     count = None if step is None else step.item()
-    width = 0 if held is None else len(held)
-    return Member(p, raw, held, width, slots, step), (names, raw.dtype, p._backend, str(p.device), count)
+    width = 0 if param_state is None else len(param_state)
+    return Member(p, raw, param_state, width, slots, step), (
+        names,
+        raw.dtype,
+        p._backend,
+        str(p.device),
+        count,
+    )
 
 
 def _distinct(members: list[Member]) -> bool:

@@ -59,8 +59,8 @@ def load(optimizer: Optimizer, state_dict: StateDict) -> None:
             f"this is no optimizer's state dict: it lacks {' and '.join(map(repr, missing))}, and has "
             f"{sorted(map(str, saved))}. Pass what optimizer.state_dict() returned."
         )
-    own, theirs = optimizer.param_groups, copy.deepcopy(saved["param_groups"])
-    matched = match(own, theirs)
+    own, saved_groups = optimizer.param_groups, copy.deepcopy(saved["param_groups"])
+    matched = match(own, saved_groups)
     new_state: defaultdict[object, State] = defaultdict(dict)
     for key, entry in saved["state"].items():
         if key in matched:
@@ -68,13 +68,13 @@ def load(optimizer: Optimizer, state_dict: StateDict) -> None:
             new_state[p] = _entry(optimizer, p, label, entry)
         else:
             new_state[key] = copy.deepcopy(entry)
-    for group, loaded in zip(own, theirs, strict=True):
+    for group, loaded in zip(own, saved_groups, strict=True):
         loaded["params"] = group["params"]
         if "param_names" in group:
             loaded["param_names"] = group["param_names"]
     before = {"state": optimizer.state, "param_groups": optimizer.param_groups}
     try:
-        optimizer.__setstate__({"state": new_state, "param_groups": theirs})
+        optimizer.__setstate__({"state": new_state, "param_groups": saved_groups})
     except BaseException:  # a subclass's own __setstate__ refused
         optimizer.__dict__.update(before)
         raise
@@ -82,16 +82,16 @@ def load(optimizer: Optimizer, state_dict: StateDict) -> None:
         hook(optimizer)
 
 
-def match(own: list[ParamGroup], theirs: list[ParamGroup]) -> dict[int, tuple[Tensor, str]]:
+def match(own: list[ParamGroup], saved_groups: list[ParamGroup]) -> dict[int, tuple[Tensor, str]]:
     """Map each saved index to ``(parameter, label)``; the label names it in error messages."""
-    if len(own) != len(theirs):
+    if len(own) != len(saved_groups):
         raise OptimizerStateError(
-            f"loaded state dict has a different number of parameter groups: {len(theirs)}, this optimizer "
-            f"has {len(own)}. Make the optimizer with the groups it was saved with."
+            f"loaded state dict has a different number of parameter groups: {len(saved_groups)}, this"
+            f" optimizer has {len(own)}. Make the optimizer with the groups it was saved with."
         )
     matched: dict[int, tuple[Tensor, str]] = {}
-    for number, (group, loaded) in enumerate(zip(own, theirs, strict=True)):
-        _check_names(number, own, theirs)
+    for number, (group, loaded) in enumerate(zip(own, saved_groups, strict=True)):
+        _check_names(number, own, saved_groups)
         if len(group["params"]) != len(loaded["params"]):
             raise OptimizerStateError(
                 "loaded state dict contains a parameter group that doesn't match the size of optimizer's "
@@ -108,12 +108,12 @@ def match(own: list[ParamGroup], theirs: list[ParamGroup]) -> dict[int, tuple[Te
     return matched
 
 
-def _check_names(number: int, own: list[ParamGroup], theirs: list[ParamGroup]) -> None:
+def _check_names(number: int, own: list[ParamGroup], saved_groups: list[ParamGroup]) -> None:
     """Raise OptimizerStateError if the names of group ``number`` differ from the saved ones."""
-    names, saved = own[number].get("param_names"), theirs[number].get("param_names")
+    names, saved = own[number].get("param_names"), saved_groups[number].get("param_names")
     if names is None or saved is None or set(names) == set(saved):
         return
-    moved = {n: i for i, g in enumerate(theirs) if i != number for n in g.get("param_names") or ()}
+    moved = {n: i for i, g in enumerate(saved_groups) if i != number for n in g.get("param_names") or ()}
     missing = [
         f"{n!r} (saved in group {moved[n]})" if n in moved else repr(n) for n in names if n not in set(saved)
     ]
@@ -197,8 +197,8 @@ def _step(value: object, label: str) -> Tensor:
 def _placed(value: object, p: Tensor, dtype: dtype | None = None) -> Nested:
     """Copy a saved value to the parameter's device and ``dtype`` (default: its own), also in containers."""
     if isinstance(value, Tensor):
-        kept = value.detach()
-        moved = kept.to(p.device, dtype or p.dtype) if p.is_floating_point() else kept.to(p.device)
+        detached = value.detach()
+        moved = detached.to(p.device, dtype or p.dtype) if p.is_floating_point() else detached.to(p.device)
         return moved.clone() if moved.raw is value.raw else moved
     if isinstance(value, Mapping):
         return {k: _placed(v, p) for k, v in value.items()}

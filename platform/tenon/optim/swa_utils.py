@@ -137,7 +137,7 @@ class AveragedModel(Module):
     def update_parameters(self, model: Module) -> None:
         """Add the parameters of ``model`` to the average. RuntimeError if their number or shapes differ."""
         own = list(self._averaged(self.module))
-        new = [p.detach().to(mine.device) for mine, p in self._pairs(own, list(self._averaged(model)))]
+        new = [p.detach().to(average.device) for average, p in self._pairs(own, list(self._averaged(model)))]
         means = [p.detach() for p in own]
         with no_grad():
             if self.n_averaged.item() == 0:
@@ -149,19 +149,19 @@ class AveragedModel(Module):
                 for mean, value in zip(means, new, strict=True):
                     mean.copy_(self.avg_fn(mean, value, self.n_averaged.to(mean.device)))
             if not self.use_buffers:
-                for mine, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
-                    mine.detach().copy_(buffer.detach().to(mine.device))
+                for average, buffer in zip(self.module.buffers(), model.buffers(), strict=True):
+                    average.detach().copy_(buffer.detach().to(average.device))
             self.n_averaged.add_(1)
 
     def _averaged(self, model: Module) -> Iterable[Tensor]:
         return itertools.chain(model.parameters(), model.buffers() if self.use_buffers else ())
 
     def _pairs(self, own: list[Tensor], others: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
-        shapes, theirs = ([tuple(p.shape) for p in side] for side in (own, others))
-        if shapes != theirs:
+        shapes, other_shapes = ([tuple(p.shape) for p in side] for side in (own, others))
+        if shapes != other_shapes:
             raise RuntimeError(
-                f"update_parameters() was given a model of other parameters: shapes {theirs}, the average has"
-                f" {shapes}. Give the model that the average was made from."
+                f"update_parameters() was given a model of other parameters: shapes {other_shapes}, the"
+                f" average has {shapes}. Give the model that the average was made from."
             )
         return list(zip(own, others, strict=True))
 

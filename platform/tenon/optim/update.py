@@ -56,13 +56,13 @@ def hyperparameters(group: ParamGroup, keep_tensors: bool = False) -> Hyperparam
 
 def entry_of(optimizer: Optimizer, p: Tensor, init: Callable[[], State]) -> State:
     """Return the state of ``p``, created by ``init()`` before its first update; empty state is not stored."""
-    held = optimizer.state.get(p)
-    if held and (not optimizer.counts_steps or "step" in held):
-        return held
+    param_state = optimizer.state.get(p)
+    if param_state and (not optimizer.counts_steps or "step" in param_state):
+        return param_state
     new: State = {"step": step_tensor(0.0)} if optimizer.counts_steps else {}
     new.update(init())
     if not new:
-        return {} if held is None else held
+        return {} if param_state is None else param_state
     entry = optimizer.state[p]
     for name, value in new.items():
         entry.setdefault(name, value)
@@ -99,22 +99,22 @@ def initial(optimizer: Optimizer, p: Tensor) -> State:
     return entry
 
 
-def count(optimizer: Optimizer, held: State) -> int | None:
+def count(optimizer: Optimizer, param_state: State) -> int | None:
     """Return the number of the current step, from 1; None if the rule does not count steps."""
     if not optimizer.counts_steps:
         return None
-    step = held["step"]
+    step = param_state["step"]
     return int(step.raw.item() if step.__class__ is Tensor else step) + 1
 
 
-def set_count(optimizer: Optimizer, held: State, steps: int | None) -> None:
+def set_count(optimizer: Optimizer, param_state: State, steps: int | None) -> None:
     """Store ``steps`` as the parameter's step count, if the rule counts steps."""
     if optimizer.counts_steps:
-        step = held["step"]
+        step = param_state["step"]
         if step.__class__ is Tensor:
             step.raw[()] = steps
         else:
-            held["step"] = steps
+            param_state["step"] = steps
 
 
 def count_change(p: Tensor) -> None:
@@ -128,49 +128,52 @@ def count_change(p: Tensor) -> None:
 
 def update_alone(optimizer: Optimizer, p: Tensor, h: Hyperparameters, maximize: bool) -> None:
     """Update ``p`` by one step on raw arrays."""
-    held = entry_of(optimizer, p, lambda: initial(optimizer, p))
-    h.step = steps = count(optimizer, held)
+    param_state = entry_of(optimizer, p, lambda: initial(optimizer, p))
+    h.step = steps = count(optimizer, param_state)
     g = p._grad.raw
     if maximize:
         g = p._backend.raw.neg(g)
-    for name, value in held.items():
+    for name, value in param_state.items():
         if isinstance(value, Tensor) and value._backend is not p._backend and name != "step":
             if isinstance(value.raw, Aval):  # initialised while the parameter was on the meta device
-                held.update(initial(optimizer, p))
+                param_state.update(initial(optimizer, p))
                 break
             value.data = value.detach().to(p.device)  # the parameter moved to another device
     if optimizer.elementwise:
-        _elementwise(optimizer, p, g, held, h)
+        _elementwise(optimizer, p, g, param_state, h)
     else:
-        _with_shape(optimizer, p, g, held, h)
-    if held and p not in optimizer.state:
-        optimizer.state[p] = held
-    set_count(optimizer, held, steps)
+        _with_shape(optimizer, p, g, param_state, h)
+    if param_state and p not in optimizer.state:
+        optimizer.state[p] = param_state
+    set_count(optimizer, param_state, steps)
     count_change(p)
 
 
-def own_state(optimizer: Optimizer, held: State) -> State:
-    """Return the rule's own entries of the state ``held``; old checkpoints store None for absent ones."""
+def own_state(optimizer: Optimizer, param_state: State) -> State:
+    """Return the rule's own entries of ``param_state``; old checkpoints store None for absent ones."""
     counts = optimizer.counts_steps
-    return {n: v for n, v in held.items() if v is not None and not (counts and n == "step")}
+    return {n: v for n, v in param_state.items() if v is not None and not (counts and n == "step")}
 
 
-def _with_shape(optimizer: Optimizer, p: Tensor, g: Array, held: State, h: Hyperparameters) -> None:
+def _with_shape(optimizer: Optimizer, p: Tensor, g: Array, param_state: State, h: Hyperparameters) -> None:
     """Apply a rule that needs the parameter with its shape, at once."""
     raw, backend = p.raw, p._backend
     f = backend.raw
-    s = {n: _wide(f, v.raw) if isinstance(v, Tensor) else v for n, v in own_state(optimizer, held).items()}
+    s = {
+        n: _wide(f, v.raw) if isinstance(v, Tensor) else v
+        for n, v in own_state(optimizer, param_state).items()
+    }
     result, new = without_aliases(f, s, *optimizer.update(f, _wide(f, raw), _wide(f, g), s, h))
     for name, value in new.items():
-        kept = held.get(name)
+        stored = param_state.get(name)
         if not hasattr(value, "shape"):
-            held[name] = value
-        elif isinstance(kept, Tensor) and kept.raw.shape == value.shape:
-            kept.raw[...] = value
+            param_state[name] = value
+        elif isinstance(stored, Tensor) and stored.raw.shape == value.shape:
+            stored.raw[...] = value
         else:
             array = f.clone(backend.as_array(value))
             narrow = is_short(raw.dtype) and array.dtype == _FLOAT32 and array.shape == raw.shape
-            held[name] = Tensor._of(f.cast(array, dtype=raw.dtype) if narrow else array, backend)
+            param_state[name] = Tensor._of(f.cast(array, dtype=raw.dtype) if narrow else array, backend)
     raw[...] = result
 
 
@@ -189,14 +192,14 @@ def without_aliases(f: OpNamespace, s: State, result: Operand, new: State) -> Up
     return result, new
 
 
-def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, held: State, h: Hyperparameters) -> None:
+def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, param_state: State, h: Hyperparameters) -> None:
     """Apply an elementwise rule to flattened arrays, block by block."""
     raw, backend = p.raw, p._backend
     f = backend.raw
     flat, grad = _flat(raw), _flat(g)
     arrays: dict[str, Array] = {}
     others: State = {}
-    for name, value in own_state(optimizer, held).items():
+    for name, value in own_state(optimizer, param_state).items():
         if isinstance(value, Tensor) and value.raw.shape == raw.shape:
             arrays[name] = _flat(value.raw)
         else:
@@ -218,7 +221,7 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, held: State, h: Hype
                     and getattr(value, "shape", None) == values.shape
                     and name not in others
                 ):
-                    held[name], arrays[name] = _new_entry(f, raw, value, backend)
+                    param_state[name], arrays[name] = _new_entry(f, raw, value, backend)
                 if name in arrays:
                     arrays[name][piece] = value
                 else:
@@ -232,10 +235,10 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, held: State, h: Hype
         backend.split(lambda first, last: update(first + 1, last + 1), rest, least=2)
     for name, value in later.items():
         is_array = hasattr(value, "shape")
-        held[name] = Tensor._of(f.clone(backend.as_array(value)), backend) if is_array else value
+        param_state[name] = Tensor._of(f.clone(backend.as_array(value)), backend) if is_array else value
     _write_back(raw, flat)
     for name, array in arrays.items():
-        _write_back(held[name].raw, array)
+        _write_back(param_state[name].raw, array)
 
 
 def _new_entry(f: OpNamespace, raw: Array, value: Array, backend: Backend) -> tuple[Tensor, Array]:
@@ -285,29 +288,29 @@ def update_through_ops(optimizer: Optimizer, p: Tensor, group: ParamGroup) -> No
         else:
             h = recorder.hyperparameters(optimizer, group)
         known = recorder is None or p in optimizer.state
-        held = entry_of(optimizer, p, lambda: _initial_tensors(optimizer, p))
-        if held and not known:
+        param_state = entry_of(optimizer, p, lambda: _initial_tensors(optimizer, p))
+        if param_state and not known:
             recorder.settle("the optimizer's state was made")
-        steps = count(optimizer, held)
+        steps = count(optimizer, param_state)
         if capturable and optimizer.counts_steps:
-            held["step"].add_(1)
-            h.step = held["step"]
+            param_state["step"].add_(1)
+            h.step = param_state["step"]
         elif recorder is not None and steps is not None:
-            h.step = recorder.step_count(optimizer, held, steps)
+            h.step = recorder.step_count(optimizer, param_state, steps)
         else:
             h.step = steps
         grad = p._grad if differentiable else p._grad.detach()
         if group.get("maximize"):
             grad = ops.neg(grad)
         old = p.clone() if differentiable else p.detach()
-        result, new = _rule_on_tensors(optimizer, old, grad, own_state(optimizer, held), h)
+        result, new = _rule_on_tensors(optimizer, old, grad, own_state(optimizer, param_state), h)
         p.copy_(result)
         for name, value in new.items():
-            _keep_tensor(held, name, value, differentiable)
-        if held and p not in optimizer.state:
-            optimizer.state[p] = held
+            _keep_tensor(param_state, name, value, differentiable)
+        if param_state and p not in optimizer.state:
+            optimizer.state[p] = param_state
         if not (capturable and optimizer.counts_steps):
-            set_count(optimizer, held, steps)
+            set_count(optimizer, param_state, steps)
     finally:
         MODE.enabled = previous
 
@@ -318,14 +321,14 @@ def _initial_tensors(optimizer: Optimizer, p: Tensor) -> State:
     return initial(optimizer, p)
 
 
-def _keep_tensor(held: State, name: str, value: Tensor, differentiable: bool) -> None:
-    kept = held.get(name)
+def _keep_tensor(param_state: State, name: str, value: Tensor, differentiable: bool) -> None:
+    stored = param_state.get(name)
     if not isinstance(value, Tensor) or differentiable:
-        held[name] = value
-    elif isinstance(kept, Tensor) and kept.raw.shape == value.raw.shape:
-        kept.copy_(value)
+        param_state[name] = value
+    elif isinstance(stored, Tensor) and stored.raw.shape == value.raw.shape:
+        stored.copy_(value)
     else:
-        held[name] = value.clone()
+        param_state[name] = value.clone()
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.settle(f"the optimizer's state {name!r} was made")
 

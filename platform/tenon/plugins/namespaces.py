@@ -32,6 +32,7 @@ __all__ = ["PROVIDED", "plugin_spec", "provided_below", "public_spec"]
 PROVIDED = frozenset(
     {
         "tenon.compress",
+        "tenon.distributed.join",
         "tenon.distributed.local_sgd",
         "tenon.distributed.object_collectives",
         "tenon.distributed.powersgd",

@@ -126,10 +126,10 @@ def _newest(run: Path) -> Path:
     folder = run / FOLDER
     if not folder.is_dir():
         raise CheckpointError(
-            f"{run} holds no {FOLDER}/ folder; pass the folder that `tenon train` printed, or a checkpoint"
+            f"{run} has no {FOLDER}/ folder; pass the folder that `tenon train` printed, or a checkpoint"
             " file."
         )
     newest = latest_valid(folder)
     if newest is None:
-        raise CheckpointError(f"{folder} holds no valid checkpoint.")
+        raise CheckpointError(f"{folder} has no valid checkpoint.")
     return newest.absolute()

@@ -41,17 +41,17 @@ REFUSED = 2
     help="Override one setting, e.g. optimizer.lr=0.01.",
 )
 @click.option(
-    "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Go on with a run folder or checkpoint."
+    "--resume", type=click.Path(path_type=Path), metavar="RUN", help="Resume a run folder or a checkpoint."
 )
 @click.option(
     "--run",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="The run folder: go on with it if it holds checkpoints, else begin there.",
+    help="The run folder: resumed if it has checkpoints, else created.",
 )
 @click.option(
-    "--elastic", "outliving", is_flag=True, help="Go on with fewer ranks if one is killed. Experimental."
+    "--elastic", "is_elastic", is_flag=True, help="Continue with fewer ranks if one is killed. Experimental."
 )
 @click.option("--profile", is_flag=True, help="Write traces of some steps to the run folder; see [profile].")
 @click.option("--show-config", is_flag=True, help="Print the resolved configuration and stop.")
@@ -60,13 +60,13 @@ def train(
     overrides: tuple[str, ...],
     resume: Path | None,
     folder: Path | None,
-    outliving: bool,
+    is_elastic: bool,
     profile: bool,
     show_config: bool,
 ) -> None:
     """Train a recipe (see `tenon plugins`) or the model of a TOML file.
 
-    Under `mpirun -n N` the batch of each step is shared by N ranks; without a launcher there is one.
+    Under `mpirun -n N` the batch of each step is divided among N ranks; without a launcher there is one rank.
     """
     try:
         resumed = _resumed(what, resume, folder)
@@ -74,12 +74,12 @@ def train(
         if show_config:
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
             return
-        if outliving and (reason := elastic.missing()) is not None:
+        if is_elastic and (reason := elastic.missing()) is not None:
             raise ConfigError(f"--elastic: {reason}")
         session = loop.open_session(resolved, recipe, resumed, folder)
     except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
         refuse(error)
-    result = _run_elastic(session, recipe) if outliving else loop.run(session)
+    result = _run_elastic(session, recipe) if is_elastic else loop.run(session)
     if result.get("interrupted"):
         raise AgreedExit(result["status"])
 
@@ -98,7 +98,7 @@ def _run_elastic(session: Session, recipe: Recipe | None) -> Metrics:
             communicator = elastic.shrink()
             if communicator.rank == 0:
                 click.echo(
-                    f"{communicator.size} of {size} ranks are left, and go on from the last checkpoint"
+                    f"{communicator.size} of {size} ranks are left, and resume from the last checkpoint"
                 )
             size = communicator.size
 

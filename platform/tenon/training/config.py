@@ -60,10 +60,12 @@ class DataParallelConfig(_Section):
     """Options of data parallel training: batch norm, communication hooks, sharding, buckets."""
 
     sync_batch_norm: bool = Field(False, description="normalise over the whole batch, not each rank's share")
-    comm_hook: str | None = Field(None, description="what sends gradients: bf16, powersgd, a plugin's, ...")
+    comm_hook: str | None = Field(
+        None, description="how gradients are reduced: bf16, powersgd, a plugin's, ..."
+    )
     comm_hook_options: Table = {}
-    shard_optimizer: bool = Field(False, description="spread the optimizer's state over the ranks: ZeRO-1")
-    bucket_cap_mb: float = Field(25.0, gt=0, description="size of the pieces that gradients are sent in")
+    shard_optimizer: bool = Field(False, description="shard the optimizer's state over the ranks: ZeRO-1")
+    bucket_cap_mb: float = Field(25.0, gt=0, description="size of the buckets in which gradients are reduced")
 
     @field_validator("comm_hook_options")
     @classmethod
@@ -87,19 +89,21 @@ class LogConfig(_Section):
     every: int = Field(10, ge=1, description="steps between training metrics")
     tensorboard: bool = True
     histograms: int | None = Field(None, ge=1, description="steps between histograms of weights, gradients")
-    graph: bool | None = Field(None, description="the model's graph at the end; if unset, where profiled")
+    graph: bool | None = Field(
+        None, description="the model's graph at the end; if unset, only in profiled runs"
+    )
 
 
 class ProfileConfig(_Section):
     """Which steps are profiled and what is recorded; by default the first steps after a warm-up."""
 
-    skip_first: int = Field(10, ge=0, description="steps before anything else")
+    skip_first: int = Field(10, ge=0, description="steps before the first cycle")
     wait: int = Field(0, ge=0, description="steps of a cycle that are not recorded")
-    warmup: int = Field(2, ge=0, description="steps that are recorded and dropped")
-    active: int = Field(10, ge=1, description="steps that are recorded and kept")
-    repeat: int = Field(1, ge=0, description="cycles; 0 goes on to the end")
+    warmup: int = Field(2, ge=0, description="steps whose profile is discarded")
+    active: int = Field(10, ge=1, description="steps whose profile is saved")
+    repeat: int = Field(1, ge=0, description="cycles; 0 repeats them to the end")
     record_shapes: bool = Field(True, description="shapes, FLOPs and bytes of ops")
-    memory: bool = Field(True, description="arrays that ops make, and their end")
+    memory: bool = Field(True, description="allocation and release of arrays by ops")
     stack: bool = Field(False, description="where each op was called")
 
 
@@ -110,13 +114,13 @@ class PruneConfig(_Section):
     what: Literal["channels", "weights"] = "channels"
     criterion: str = Field("Magnitude", description="Magnitude, Gradient, Taylor, Random, a plugin's, ...")
     scope: Literal["global", "layer"] = "global"
-    keep: list[str] = Field([], description="paths of modules that lose nothing; blocks.*.attn")
+    keep: list[str] = Field([], description="paths of modules that are not pruned, e.g. blocks.*.attn")
     schedule: Literal["one-shot", "gradual", "lottery"] = "gradual"
     begin: int = Field(0, ge=0, description="step of the first mask: one-shot, gradual")
     end: int | None = Field(None, ge=1, description="step of the last mask: gradual; unset: half of the run")
     every: int = Field(1, ge=1, description="steps between masks: gradual; steps of a round: lottery")
-    rounds: int = Field(1, ge=1, description="how often is masked: lottery")
-    rewind: int = Field(0, ge=0, description="step whose weights come back: lottery")
+    rounds: int = Field(1, ge=1, description="number of rounds: lottery")
+    rewind: int = Field(0, ge=0, description="step whose weights are restored: lottery")
 
 
 class RunConfig(_Section):
@@ -129,9 +133,14 @@ class RunConfig(_Section):
     data_options: Table = {}
     loss: str = Field("cross_entropy", description="name in nn.functional, or package.module:function")
     seed: int = 0
-    deterministic: Literal["world"] | None = Field(None, description="the same bits on any number of ranks")
+    deterministic: Literal["world"] | None = Field(
+        None, description="bit-identical results on any number of ranks"
+    )
     shards: int | None = Field(
-        None, ge=1, validate_default=True, description="logical shards of a batch where deterministic, or 4"
+        None,
+        ge=1,
+        validate_default=True,
+        description="logical shards of a batch if deterministic; by default 4",
     )
     threads: int | None = Field(None, ge=1, description="computation threads of a rank")
     device: str = "cpu"
@@ -142,7 +151,9 @@ class RunConfig(_Section):
     eval_batch_size: int = Field(256, ge=1)
     accumulate: int = Field(1, ge=1, description="backward passes per optimizer step")
     clip_grad_norm: float | None = Field(None, gt=0)
-    autocast: Literal["bfloat16", "float16"] | None = Field(None, description="16 bits where they pay")
+    autocast: Literal["bfloat16", "float16"] | None = Field(
+        None, description="compute in 16 bits where precision allows"
+    )
     data_parallel: DataParallelConfig = DataParallelConfig.model_validate({})
     optimizer: OptimizerConfig = OptimizerConfig()
     scheduler: SchedulerConfig | None = None
@@ -180,7 +191,9 @@ class RunConfig(_Section):
         elif info.field_name == "batch_size" and value % shards:
             raise ValueError(f"must be a multiple of shards = {shards}")
         elif info.field_name == "accumulate" and value > 1:
-            raise ValueError(f"shards = {shards} are passes already; more shards are smaller ones")
+            raise ValueError(
+                f"each of the {shards} shards is a pass of its own already; raise shards for smaller passes"
+            )
         return value
 
     @field_validator("autocast", "data_parallel")

@@ -130,7 +130,7 @@ def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
         reporter.report(
             {"resumed": True, "epoch": session.epoch + 1, "world_size": session.size}, session.step
         )
-        reporter.line(f"goes on after step {session.step} of {session.folder}")
+        reporter.line(f"resumes after step {session.step} of {session.folder}")
     meter = _Meter(session)
     while session.epoch < config.epochs:
         if _train_epoch(session, synchronizer, reporter, meter):

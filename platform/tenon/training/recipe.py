@@ -92,7 +92,9 @@ def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
     make = target(config.model, "model") if config.model is not None else _required(recipe).model
     model = _call(make, config.model_options, "model_options")
     if not isinstance(model, Module):
-        raise ConfigError(f"model = {config.model!r} made a {type(model).__name__}, not a tenon.nn.Module.")
+        raise ConfigError(
+            f"model = {config.model!r} returned a {type(model).__name__}, not a tenon.nn.Module."
+        )
     return model
 
 
@@ -204,7 +206,7 @@ def _required(recipe: Recipe | None) -> Recipe:
 
 
 def _call(make: Callable[..., Built], options: Mapping[str, object], section: str) -> Built:
-    """``make(**options)``; ConfigError for an option that it does not have."""
+    """``make(**options)``; ConfigError for an option that is no parameter of ``make``."""
     check_options(make, options, section)
     return make(**options)
 

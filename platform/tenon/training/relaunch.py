@@ -85,10 +85,10 @@ class Supervisor:
         self._job: subprocess.Popen[bytes] | None = None
         self._signals: list[int] = []
 
-    def run(self, ranks: int, restarts: int, fewest: int) -> int:
+    def run(self, ranks: int, restarts: int, min_ranks: int) -> int:
         """Make up to ``1 + restarts`` attempts; return the exit status of the last.
 
-        After losing a rank the next attempt has one fewer, but at least ``fewest``.
+        After losing a rank the next attempt has one fewer, but at least ``min_ranks``.
         """
         with self._forwarding_signals():
             for number in range(1, restarts + 2):
@@ -104,7 +104,7 @@ class Supervisor:
                 if self._signals or outcome.status in _FINAL:
                     break
                 if outcome.lost_a_rank:
-                    ranks = max(fewest, ranks - 1)
+                    ranks = max(min_ranks, ranks - 1)
             else:
                 self._log(f"no attempts left; raise --max-restarts{self._advice()}")
             return outcome.status
@@ -124,7 +124,7 @@ class Supervisor:
         reader = threading.Thread(target=_copy, args=(self._job.stderr, outcome), daemon=True)
         reader.start()
         status = self._job.wait()
-        reader.join(1.0)  # a daemon of the ranks may still hold the pipe
+        reader.join(1.0)  # a daemon of the ranks may still have the pipe open
         outcome.status = 128 - status if status < 0 else status
         outcome.seconds = time.monotonic() - started
         return outcome
@@ -151,7 +151,7 @@ class Supervisor:
         return f" in {self.folder}, " + ("from the beginning" if newest is None else f"from {newest.name}")
 
     def _advice(self) -> str:
-        return "" if self.folder is None else f" and pass --run {self.folder} to go on"
+        return "" if self.folder is None else f" and pass --run {self.folder} to resume"
 
     def _log(self, text: str) -> None:
         click.echo(f"tenon launch: {text}", err=True)
@@ -166,7 +166,7 @@ class Supervisor:
     "--min-ranks",
     type=click.IntRange(1),
     metavar="M",
-    help="After a rank was killed or fell silent go on with one fewer, down to M; by default never.",
+    help="After a rank was killed or stalled, continue with one fewer, down to M; by default never.",
 )
 @click.option(
     "--mpirun", "launcher", metavar="COMMAND", help='How ranks are started, e.g. "mpirun -f hosts".'
@@ -183,17 +183,17 @@ def launch(
 ) -> None:
     """Start N ranks, and start them again from the last checkpoint if they fail.
 
-    A FILE.toml or RECIPE takes the arguments of `tenon train`; its ranks go on from the newest checkpoint
-    of the run folder. A SCRIPT finds its own checkpoints; TENON_ATTEMPT tells it how often it was started.
+    A FILE.toml or RECIPE takes the arguments of `tenon train`; its ranks resume from the newest checkpoint
+    of the run folder. A SCRIPT loads its own checkpoints; TENON_ATTEMPT is the number of the attempt, from 1.
     """
     try:
-        started, folder = _command(target, arguments)
-        starter = find_launcher(launcher) if ranks > 1 else []
+        rank_command, folder = _command(target, arguments)
+        launcher_command = find_launcher(launcher) if ranks > 1 else []
     except TenonError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(command.REFUSED)
-    fewest = ranks if min_ranks is None else min(min_ranks, ranks)
-    sys.exit(Supervisor(started, starter, folder).run(ranks, max_restarts, fewest))
+    lowest = ranks if min_ranks is None else min(min_ranks, ranks)
+    sys.exit(Supervisor(rank_command, launcher_command, folder).run(ranks, max_restarts, lowest))
 
 
 def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | None]:
@@ -204,7 +204,7 @@ def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | N
         return [sys.executable, "-m", "tenon.distributed", target, *arguments], None
     options = command.train.make_context("tenon launch", [target, *arguments]).params
     if options["resume"] is not None or options["show_config"]:
-        raise LaunchError("tenon launch takes neither --resume nor --show-config; go on with --run FOLDER.")
+        raise LaunchError("tenon launch takes neither --resume nor --show-config; resume with --run FOLDER.")
     folder, extra = options["folder"], []
     if folder is None:
         folder = fresh_folder(command.resolve(target, options["overrides"], None)[0])
@@ -220,8 +220,8 @@ def find_launcher(command: str | None = None) -> list[str]:
     path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
     if path is None:
         raise LaunchError(
-            "there is no mpirun beside this Python or on the PATH. Run: pip install 'tenon-platform[mpich]', "
-            "or name another launcher with --mpirun."
+            "there is no mpirun next to this Python or on the PATH. Run: pip install 'tenon-platform[mpich]',"
+            " or name another launcher with --mpirun."
         )
     return [path]
 

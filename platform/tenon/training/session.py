@@ -113,7 +113,7 @@ def make_folder(communicator: Communicator, config: RunConfig, chosen: Path | No
                 created = str(chosen.absolute())
         except OSError as error:
             where = f"under output = {config.output!r}" if chosen is None else f"{str(chosen)!r}"
-            problem = f"cannot make a run folder {where}: {error.strerror}."
+            problem = f"cannot create a run folder {where}: {error.strerror}."
     answers = [
         decode(t) for t in communicator.all_gather_bytes(encode([created, problem]), name="run folder")
     ]

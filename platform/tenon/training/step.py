@@ -67,8 +67,8 @@ def unpack(batch: Nested) -> tuple[Nested, Nested]:
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
     raise TrainingError(
-        f"the loop trains on (input, target) pairs; the data set gave {_describe(batch)}. Return two parts a"
-        " sample."
+        f"the loop trains on (input, target) pairs; the data set gave {_describe(batch)}. Return a pair"
+        " for each sample."
     )
 
 
@@ -102,25 +102,25 @@ def _accumulate(
     session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
 ) -> tuple[float, float]:
     own = share(indices, session.rank, session.size)
-    pieces = [
-        p
-        for p in (share(own, i, session.config.accumulate) for i in range(session.config.accumulate))
-        if len(p)
+    micro_batches = [
+        part
+        for part in (share(own, i, session.config.accumulate) for i in range(session.config.accumulate))
+        if len(part)
     ]
     # Any divisor is correct, as ``synchronize`` rescales by the true count; this one needs no rescaling if
     # all shares are equal. It is the same on all ranks because SyncBatchNorm sums gradients over them.
     divisor = len(indices) / session.size
     total, count = 0.0, 0.0
-    for piece in pieces:
-        with keyed(seed=session.config.seed, step=session.step, samples=np.asarray(piece)):
-            loss_sum, counted = _loss(session, piece)
+    for micro_batch in micro_batches:
+        with keyed(seed=session.config.seed, step=session.step, samples=np.asarray(micro_batch)):
+            loss_sum, counted = _loss(session, micro_batch)
         loss = loss_sum / divisor
         (loss if session.scaler is None else session.scaler.scale(loss)).backward()
         total += float(loss_sum.item())
         count += counted
     if session.config.data_parallel.sync_batch_norm:
         passes = min(session.config.accumulate, math.ceil(len(indices) / session.size))
-        for _ in range(passes - len(pieces)):
+        for _ in range(passes - len(micro_batches)):
             _run_empty_batch(session, indices[:1])
     synchronizer.synchronize(weight=divisor, count=count)
     return total, count
@@ -129,21 +129,21 @@ def _accumulate(
 def _accumulate_shards(
     session: Session, shards: LogicalShards, indices: Sequence[int]
 ) -> tuple[float, float]:
-    for piece in shards.split(indices, step=session.step, samples=indices):
-        shards.backward(*_loss(session, piece))
+    for shard in shards.split(indices, step=session.step, samples=indices):
+        shards.backward(*_loss(session, shard))
     totals = shards.own_totals()
     if shards.finish() is None:
         raise TrainingError(
-            f"no target counts at step {session.step}: there is nothing to take a mean over. Look at what the"
-            " loss leaves out, or enlarge batch_size."
+            f"no target counts at step {session.step}: the mean over them is undefined. Check which"
+            " targets the loss ignores, or increase batch_size."
         )
     return totals
 
 
-def _loss(session: Session, piece: Sequence[int]) -> tuple[Tensor, float]:
-    """Sum and count of the losses of the samples ``piece``."""
+def _loss(session: Session, samples: Sequence[int]) -> tuple[Tensor, float]:
+    """Sum and count of the losses of the training samples at the indices ``samples``."""
     with WATCHERS.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
-        inputs, targets = unpack(to_device(fetch(session.data.train, piece), session))
+        inputs, targets = unpack(to_device(fetch(session.data.train, samples), session))
     with autocasting(session):
         loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)
     if loss_sum.numel() != 1:
@@ -235,12 +235,12 @@ def _evaluate_part(session: Session, dataset: Source[object], part: Sequence[int
     """Sum and count of the losses of ``part``, and the numbers of correct predictions and of targets."""
     loss_sum, loss_count, correct, seen = 0.0, 0.0, 0.0, 0.0
     for start in range(0, len(part), session.config.eval_batch_size):
-        piece = part[start : start + session.config.eval_batch_size]
-        inputs, targets = unpack(to_device(fetch(dataset, piece), session))
+        samples = part[start : start + session.config.eval_batch_size]
+        inputs, targets = unpack(to_device(fetch(dataset, samples), session))
         with autocasting(session):
             outputs = session.model(inputs)
-            piece_sum, counted = sum_and_count(session.loss, outputs, targets)
-        loss_sum += float(piece_sum.item())
+            batch_sum, counted = sum_and_count(session.loss, outputs, targets)
+        loss_sum += float(batch_sum.item())
         loss_count += counted
         if classifies(session, targets):
             correct += float((outputs.argmax(1) == targets).sum().item())

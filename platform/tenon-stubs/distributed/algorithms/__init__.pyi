@@ -3,5 +3,5 @@
 # fmt: off
 
 from tenon.distributed.join import Join as Join
-from tenon.distributed.join import Joinable as Joinable
-from tenon.distributed.join import JoinHook as JoinHook
+from tenon.distributed.joinable import Joinable as Joinable
+from tenon.distributed.joinable import JoinHook as JoinHook

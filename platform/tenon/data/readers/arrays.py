@@ -35,7 +35,7 @@ def _bytes(path: str | os.PathLike[str]) -> bytes:
     try:
         return gzip.decompress(data)
     except (OSError, EOFError) as error:
-        raise DataError(f"{path} is a damaged gzip file: {error}. Fetch it again.") from error
+        raise DataError(f"{path} is a damaged gzip file: {error}. Download it again.") from error
 
 
 def read_idx(path: str | os.PathLike[str]) -> Tensor:
@@ -45,7 +45,7 @@ def read_idx(path: str | os.PathLike[str]) -> Tensor:
     """
     data = _bytes(path)
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX:
-        raise DataError(f"{path} is no IDX file: it begins with {data[:4].hex(' ') or 'nothing'}.")
+        raise DataError(f"{path} is not an IDX file: it begins with {data[:4].hex(' ') or 'nothing'}.")
     kind, rank = np.dtype(_IDX[data[2]]), data[3]
     begin = 4 + 4 * rank
     shape = struct.unpack(f">{rank}I", data[4:begin]) if len(data) >= begin else ()
@@ -82,14 +82,14 @@ def read_csv(
         if len(row) != len(names):
             raise DataError(
                 f"{path}, row {i + 1 + named}: {len(row)} cells, but {len(names)} columns. Quote cells that"
-                " hold the delimiter."
+                " contain the delimiter."
             )
         for j, cell in enumerate(row):
             try:
                 table[i, j] = float(cell)
             except ValueError:
                 raise DataError(
-                    f"{path}, row {i + 1 + named}, column {names[j]!r}: {cell!r} is no number."
+                    f"{path}, row {i + 1 + named}, column {names[j]!r}: {cell!r} is not a number."
                 ) from None
     if target is None:
         return TensorDataset(create.tensor(table.astype(np.float32)))
@@ -128,7 +128,7 @@ def read_npz(path: str | os.PathLike[str], *names: str) -> TensorDataset:
                 raise DataError(f"{path} has no array {missing[0]!r}; it has {', '.join(archive.files)}.")
             arrays = [archive[name] for name in names or archive.files]
     except (zipfile.BadZipFile, EOFError) as error:
-        raise DataError(f"{path} is no npz file, or damaged: {error}.") from error
+        raise DataError(f"{path} is not an npz file, or is damaged: {error}.") from error
     except ValueError as error:
         if isinstance(error, DataError):
             raise

@@ -41,7 +41,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):  # the types of the transforms' res
         _pillow()
         self.root = Path(root)
         if not self.root.is_dir():
-            raise DataError(f"{self.root} is no folder. Give the one that has a folder per class.")
+            raise DataError(f"{self.root} is not a folder. Pass the folder that has one folder per class.")
         self.classes = sorted(folder.name for folder in self.root.iterdir() if folder.is_dir())
         self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
         self.samples = [
@@ -85,7 +85,7 @@ def _read(path: Path) -> Image:
             return opened.convert("RGB")
     except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for some broken files
         raise DataError(
-            f"{path} cannot be read as an image: {error}. Remove it, or fetch it again."
+            f"{path} cannot be read as an image: {error}. Remove it, or download it again."
         ) from error
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, SupportsFloat, TypeAlias
@@ -17,7 +18,7 @@ import numpy as np
 
 from tenon.device import CPU, Device
 from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.join import Join, Joinable, JoinHook
+from tenon.distributed.joinable import Joinable, JoinHook, notify_join_context
 from tenon.distributed.replicas import comm_hooks
 from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.bucket_destination import DESTINATION, BucketDestination
@@ -281,18 +282,15 @@ class DistributedDataParallel(Module, Joinable):
         divide_by_initial_world_size: bool = True,
         enable: bool = True,
         throw_on_early_termination: bool = False,
-    ) -> Join:
-        """A context in which ranks may have different numbers of batches; see ``Join``.
+    ) -> contextlib.AbstractContextManager[object]:
+        """A context in which ranks may have different numbers of batches: ``algorithms.Join``, a plugin's.
 
         Gradients are divided by the number of all ranks, or with ``divide_by_initial_world_size=False`` by
         that of the ranks that still have data. On exit the model of the last rank to finish is broadcast.
         """
-        return Join(
-            [self],
-            enable,
-            throw_on_early_termination,
-            divide_by_initial_world_size=divide_by_initial_world_size,
-        )
+        block = importlib.import_module("tenon.distributed.join").Join
+        shares = {"divide_by_initial_world_size": divide_by_initial_world_size}
+        return block([self], enable, throw_on_early_termination, **shares)
 
     def join_hook(self, **kwargs: object) -> JoinHook:
         """The hook that takes part in this model's collectives on a rank without data; see ``join``."""
@@ -317,7 +315,7 @@ class DistributedDataParallel(Module, Joinable):
             return 0
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.unsupported("a data-parallel model in a join block")
-        Join.notify_join_context(self)
+        notify_join_context(self)
         return self._exchange(True, self._forward_syncs and is_grad_enabled(), follows)[0]
 
     def _exchange(self, active: bool, syncs: bool, follows: bool) -> tuple[int, bool, bool]:

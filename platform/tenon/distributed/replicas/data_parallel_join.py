@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.distributed.join import JoinHook
+from tenon.distributed.joinable import JoinHook
 from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.tensors.tensor import Tensor
 
