@@ -43,6 +43,7 @@ _PUBLIC_MODULES = (
     "tenon.fft",
     "tenon.special",
     "tenon.nn.init",
+    "tenon.ops",
 )
 
 
