@@ -9,12 +9,17 @@
 (1, 2)
 
 ``capture.py`` records, ``captured.py`` is the result, ``lowering.py`` rewrites it in the ops of a target,
-``bundle.py`` writes and reads folders, ``verify.py`` runs them on their test vectors.
+``bundle.py`` writes and reads folders, ``verify.py`` runs them on their test vectors. PyTorch's
+``torch.export`` is ``exported_program.py``; ``save`` and ``load`` take a program or the folder of a bundle.
 """
 
-from tenon.export.bundle import Bundle, load, save
+from tenon.export.bundle import Bundle
 from tenon.export.capture import capture
-from tenon.export.captured import CapturedGraph, Guard
+from tenon.export.captured import CapturedGraph, Guard, Symbol
+from tenon.export.dim import Dim, dims
+from tenon.export.exported_program import ExportedProgram, export
+from tenon.export.files import load, save
+from tenon.export.graph_signature import ExportGraphSignature
 from tenon.export.lowering import lower
 from tenon.export.runner import Runner
 from tenon.export.signature import ScalarInput, Signature
@@ -25,16 +30,22 @@ from tenon.export.verify import Report, Verdict, verify
 __all__ = [
     "Bundle",
     "CapturedGraph",
+    "Dim",
+    "ExportGraphSignature",
+    "ExportedProgram",
     "Guard",
     "Report",
     "Run",
     "Runner",
     "ScalarInput",
     "Signature",
+    "Symbol",
     "Target",
     "Vectors",
     "Verdict",
     "capture",
+    "dims",
+    "export",
     "load",
     "lower",
     "make_vectors",

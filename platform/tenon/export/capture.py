@@ -9,6 +9,7 @@ Next: ``recorder.py`` records, ``naming.py`` labels inputs, ``captured.py`` is t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import numpy as np
 
@@ -16,9 +17,11 @@ from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, CaptureError
 from tenon.export import naming
 from tenon.export.captured import CapturedGraph
+from tenon.export.dynamic import at_example, declared_symbols, merged, resized, sample_sizes
 from tenon.export.recorder import CaptureRecorder
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument
 from tenon.export.simplify import simplify
+from tenon.export.spelled_constants import spell_constants
 from tenon.graph.graph import Node, Write
 from tenon.random.generator import fork_rng
 from tenon.tensors.autograd.grad_mode import enable_grad, no_grad
@@ -32,6 +35,7 @@ _ATTEMPTS = 3
 def capture(
     function: Callable[..., Nested],
     *examples: Nested,
+    dynamic: Mapping[str, Mapping[int, str]] | None = None,
     train: bool = False,
     guards: bool = False,
     kwargs: Mapping[str, Nested] | None = None,
@@ -45,6 +49,10 @@ def capture(
     A value of a tensor that Python reads (``if x.sum() > 0:``) raises CaptureError; with ``guards`` a
     decision by a boolean or an integer is kept as a condition that every run of the graph checks.
 
+    ``dynamic`` names sizes that may change, by argument and axis: ``{"x": {0: "batch"}}``. The function then
+    runs on examples of several sizes; it has to do the same ops, and integers that differ become expressions
+    such as ``4*batch``. Each run of the graph checks the sizes that it is given.
+
     >>> import tenon
     >>> print(capture(lambda x: (x * 2).relu(), tenon.ones(3)))  # doctest: +ELLIPSIS
     %0: float32[3] = input  # x
@@ -52,20 +60,63 @@ def capture(
     %2: float32[3] = relu(%1)  # ...
     return %2
     """
+    call = (examples, dict(kwargs or {}))
+    if dynamic:
+        return _dynamic(function, call, dynamic, train, guards)
+    return _captured(function, call, train, guards)
+
+
+#: The positional and the other arguments of a call.
+Call: TypeAlias = tuple[tuple[Nested, ...], dict[str, Nested]]
+
+
+def _captured(function: Callable[..., Nested], call: Call, train: bool, guards: bool) -> CapturedGraph:
+    """Capture at the sizes of the arguments."""
     history: list[CaptureRecorder] = []
     with enable_grad() if train else no_grad():
         try:
-            return _settled(history, function, (examples, dict(kwargs or {})), guards)
+            return _settled(history, function, call, guards)
         finally:
             for recorder in reversed(history):
                 recorder.undo()
 
 
-def _settled(
-    history: list[CaptureRecorder],
+def _dynamic(
     function: Callable[..., Nested],
-    call: tuple[tuple[Nested, ...], dict[str, Nested]],
+    call: Call,
+    dynamic: Mapping[str, Mapping[int, str]],
+    train: bool,
     guards: bool,
+) -> CapturedGraph:
+    """Capture at several sizes, and merge the graphs."""
+    leaves, spec = tree_flatten(call)
+    names = naming.argument_names(function, *call)
+    symbols = declared_symbols(names, leaves, dynamic)
+    problem: Exception | None = None
+    for samples in sample_sizes(symbols):
+        try:
+            graphs = [
+                _captured(function, tree_unflatten(resized(names, leaves, dynamic, s), spec), train, guards)
+                for s in samples
+            ]
+        except CaptureError:
+            raise
+        except Exception as error:  # the model's own, of any type: other sizes may do
+            problem = problem or error
+            continue
+        spell_constants(graphs)
+        merged_graph = merged(graphs, samples)
+        example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
+        return at_example(merged_graph, symbols, dynamic, example)
+    shown = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())
+    raise CaptureError(
+        f"the function fails at other sizes than the example's ({shown}): {problem or 'there are too few'} "
+        "Leave sizes out of dynamic= that may not change, or pass another example."
+    ) from problem
+
+
+def _settled(
+    history: list[CaptureRecorder], function: Callable[..., Nested], call: Call, guards: bool
 ) -> CapturedGraph:
     """Record calls, which all start from the same state, until one makes no state or parameters."""
     expected: dict[int, np.ndarray] = {}
@@ -98,11 +149,7 @@ def _compare(arrays: dict[int, np.ndarray], expected: dict[int, np.ndarray]) -> 
             )
 
 
-def _record(
-    recorder: CaptureRecorder,
-    function: Callable[..., Nested],
-    call: tuple[tuple[Nested, ...], dict[str, Nested]],
-) -> CapturedGraph:
+def _record(recorder: CaptureRecorder, function: Callable[..., Nested], call: Call) -> CapturedGraph:
     """Record one call."""
     leaves, spec = tree_flatten(call)
     _make_distinct(leaves)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from tenon.engine.types import Array, Nested
-from tenon.errors import ArgumentError
+from tenon.errors import ArgumentError, GraphError, ShapeError
+from tenon.export.places import Path, put
 from tenon.export.runner import Runner
 from tenon.export.signature import ScalarInput, Signature, TensorArgument
-from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, shown_ref
+from tenon.export.sizes import Expression
+from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, lines_of, shown_ref
 from tenon.graph.scalars import question_text
 from tenon.tensors.pytree import tree_unflatten
 
@@ -38,6 +40,25 @@ class Guard:
         return f"guard {asked} is {self.answer!r}" + (f"  # {self.where}" if self.where else "")
 
 
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """A size that may change: that of the example, the least and the largest (None: no limit)."""
+
+    example: int
+    least: int = 0
+    most: int | None = None
+
+    def bounded(self, least: int, most: int | None) -> Symbol:
+        """Return the symbol with a range."""
+        return Symbol(self.example, least, most)
+
+    def check(self, name: str, size: int) -> None:
+        """Raise ShapeError unless ``size`` is in range."""
+        if size < self.least or (self.most is not None and size > self.most):
+            most = "" if self.most is None else f" to {self.most}"
+            raise ShapeError(f"{name} = {size} is out of range: it may be {self.least}{most}.")
+
+
 class CapturedGraph(Graph):
     """The graph that ``capture`` returns.
 
@@ -53,6 +74,12 @@ class CapturedGraph(Graph):
         self.guards: list[Guard] = []
         #: The arrays of the arguments that it was captured with, in order; empty if unknown.
         self.example: list[Array] = []
+        #: Name -> a size that may change; see ``dynamic.py``. Empty: all sizes are fixed.
+        self.symbols: dict[str, Symbol] = {}
+        #: Argument -> axis -> the symbol that is its size.
+        self.dynamic: dict[str, dict[int, str]] = {}
+        #: The integers in nodes that are expressions of symbols. In the nodes stand those of the example.
+        self.symbolic: dict[Node, dict[Path, Expression]] = {}
 
     @property
     def arguments(self) -> list[Node]:
@@ -71,6 +98,41 @@ class CapturedGraph(Graph):
         """The scalar inputs, with what each run reads."""
         known = {scalar.name: scalar for scalar in self.signature.scalars}
         return [(node, known[node.label]) for node in self.nodes if node.function == "input"]
+
+    def with_sizes(self, node: Node) -> Node:
+        """Return ``node`` with expressions of symbols in shapes, arguments and attrs; itself if it has none.
+
+        Its ``avals`` then say ``float32[batch, 4]``.
+        """
+        changes = self.symbolic.get(node)
+        if not changes:
+            return node
+        shown = copy.copy(node)
+        put(shown, changes)
+        return shown
+
+    def at(self, **sizes: int) -> CapturedGraph:
+        """Return a copy of the graph for these sizes of its symbols: all its sizes are plain integers.
+
+        ShapeError for a size out of range, ArgumentError for a symbol that it has not.
+        """
+        for name, size in sizes.items():
+            if name not in self.symbols:
+                raise ArgumentError(
+                    f"the graph has no size {name!r}; those that may change are {', '.join(self.symbols)}."
+                )
+            self.symbols[name].check(name, size)
+        given = {name: each.example for name, each in self.symbols.items()} | sizes
+        result = self.copy()
+        result.symbols, result.dynamic, result.symbolic = {}, {}, {}
+        for node, own in zip(self.nodes, result.nodes, strict=True):
+            put(own, {path: size.at(given) for path, size in self.symbolic.get(node, {}).items()})
+        try:
+            result.verify()
+        except GraphError as error:
+            shown = ", ".join(f"{name} = {size}" for name, size in given.items())
+            raise ShapeError(f"the graph does not hold for {shown}: {error}") from error
+        return result
 
     def example_arguments(self) -> tuple[Nested, ...]:
         """Return the positional arguments that it was captured with; ArgumentError if they are unknown."""
@@ -117,6 +179,7 @@ class CapturedGraph(Graph):
         """Return a copy with nodes of its own; parameters, constants and signature are shared."""
         result = CapturedGraph()
         result.signature, result.example = self.signature, self.example
+        result.symbols, result.dynamic = self.symbols, self.dynamic
         nodes: dict[Node, Node] = {}
 
         def moved(value: NodeArgument) -> Any:  # an argument of any type
@@ -126,6 +189,7 @@ class CapturedGraph(Graph):
             nodes[node] = own = copy.copy(node)
             own.args, own.attrs = tuple(map(moved, node.args)), dict(node.attrs)
             result.nodes.append(own)
+        result.symbolic = {nodes[n]: dict(paths) for n, paths in self.symbolic.items() if n in nodes}
         result.outputs = [moved(ref) for ref in self.outputs]
         result.writes = [Write(nodes[w.target], moved(w.value)) for w in self.writes]
         result.guards = [
@@ -135,4 +199,9 @@ class CapturedGraph(Graph):
 
     def __str__(self) -> str:
         names = self.names()
-        return "\n".join([super().__str__(), *(guard.text(names) for guard in self.guards)])
+        shown = [self.with_sizes(node) for node in self.nodes]
+        names |= {node: names[own] for node, own in zip(shown, self.nodes, strict=True)}
+        lines = [line for node in shown for line in lines_of(node, names)]
+        lines.append(f"return {', '.join(shown_ref(r, names) for r in self.outputs)}")
+        lines += [f"{w.target.label} <- {shown_ref(w.value, names)}" for w in self.writes]
+        return "\n".join([*lines, *(guard.text(names) for guard in self.guards)])

@@ -14,6 +14,7 @@ from tenon.engine.op import Composite, Op, table
 from tenon.engine.types import Attrs, Operand
 from tenon.errors import LoweringError, NotFusableError
 from tenon.export.captured import CapturedGraph
+from tenon.export.dynamic import transformed
 from tenon.export.simplify import simplify
 from tenon.graph.cluster import Namespace, Value
 from tenon.graph.graph import Node, Ref
@@ -26,20 +27,31 @@ Rule: TypeAlias = Callable[..., Operand]
 
 
 def lower(
-    graph: CapturedGraph, ops: Collection[str], rules: Mapping[str, Rule] | None = None
+    graph: CapturedGraph,
+    ops: Collection[str],
+    rules: Mapping[str, Rule] | None = None,
+    *,
+    strict: bool = True,
 ) -> CapturedGraph:
     """Return a copy of ``graph`` whose calls are of ``ops`` (names) only.
 
     ``rules`` has a function for ops that are to be replaced though they have no parts, or other ones than
-    their own. LoweringError names every op for which there is no way, with the modules that call it.
+    their own. LoweringError names every op for which there is no way, with the modules that call it; unless
+    ``strict``, those stay as they are.
 
     >>> import tenon
     >>> graph = tenon.export.capture(lambda x: tenon.softmax(x, 1), tenon.ones(2, 3))
     >>> [node.name for node in lower(graph, {"sub", "amax", "exp", "sum", "div"}).calls]
     ['amax', 'sub', 'exp', 'sum', 'div']
     """
+    names, replacing = frozenset(ops), rules or {}
+    return transformed(graph, lambda fixed: _lowered(fixed, names, replacing, strict))
+
+
+def _lowered(
+    graph: CapturedGraph, names: frozenset[str], rules: Mapping[str, Rule], strict: bool
+) -> CapturedGraph:
     result = graph.copy()
-    names, rules = frozenset(ops), rules or {}
     missing: dict[str, list[Node]] = {}
     lacking: dict[str, set[str]] = {}
     nodes: list[Node] = []
@@ -58,7 +70,7 @@ def lower(
         calls, values = replacement
         nodes += calls
         changes.update((node.out(i), ref) for i, ref in values.items() if ref != node.out(i))
-    if missing:
+    if missing and strict:
         raise LoweringError(f"the target has no {_listed(missing, lacking)}.")
     result.nodes = nodes
     result.replace(changes)
@@ -138,7 +150,7 @@ class _Parts(Calls):
         avals = getattr(META.raw, op.name)(*inputs, **attrs)
         call = Node("call", op, tuple(self.ref(a) if isinstance(a, Value) else a for a in args))
         call.attrs, call.avals = attrs, tuple(avals)
-        call.module, call.where, call.phase = self.node.module, self.node.where, self.node.phase
+        call.module, call.where, call.phase = (self.node.module, self.node.where, self.node.phase)
         self.nodes.append(call)
         return tuple(self.valued(call.out(i)) for i in range(len(call.avals)))
 

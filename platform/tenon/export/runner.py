@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tenon.engine.aval import Aval
 from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, CaptureError, DTypeError, ShapeError
 from tenon.graph.graph import Node, NodeArgument, Ref
@@ -21,6 +20,10 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.export.captured import CapturedGraph, Guard
+
+
+#: The most sizes for which a runner keeps the graph.
+_KEPT = 16
 
 
 class Runner:
@@ -48,6 +51,8 @@ class Runner:
         self.state: dict[str, np.ndarray] = {
             node.label: np.array(as_array(node.value)) for node in graph.states
         }
+        #: The graph at the sizes of earlier runs.
+        self._at: dict[tuple[tuple[str, int], ...], CapturedGraph] = {}
         #: By name, the number that the next run reads: set a learning rate here.
         self.scalars: dict[str, float] = {scalar.name: scalar.value for _, scalar in graph.scalars}
 
@@ -59,15 +64,9 @@ class Runner:
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once on arrays for the arguments; return the outputs of the graph."""
-        graph = self.graph
+        graph = self._fitting(argument_sizes(self.graph, arrays))
         given: dict[Node, Array] = {node: self.state[node.label] for node in graph.states}
-        if len(arrays) != len(graph.arguments):
-            raise ArgumentError(
-                f"{len(arrays)} arrays were given for the arguments {', '.join(graph.signature.inputs)}."
-            )
-        for node, array in zip(graph.arguments, arrays, strict=True):
-            self.check(node, array)
-            given[node] = array
+        given |= zip(graph.arguments, arrays, strict=True)
         numbers = [self.scalars[scalar.name] for _, scalar in graph.scalars]
         interpreter = Interpreter(graph)
         outputs, writes = interpreter.run(given, numbers)
@@ -80,20 +79,55 @@ class Runner:
             self.scalars[scalar.name] += scalar.increment
         return results
 
-    def check(self, node: Node, array: np.ndarray) -> None:
-        """Raise unless ``array`` fits the argument ``node``."""
-        check_argument(node.label, node.avals[0], array)
+    def _fitting(self, sizes: Mapping[str, int]) -> CapturedGraph:
+        """Return the graph at these sizes of its symbols."""
+        if not sizes:
+            return self.graph
+        key = tuple(sorted(sizes.items()))
+        if key not in self._at:
+            if len(self._at) >= _KEPT:
+                self._at.clear()
+            self._at[key] = self.graph.at(**sizes)
+        return self._at[key]
 
 
-def check_argument(name: str, aval: Aval, array: np.ndarray) -> None:
-    """Raise ShapeError or DTypeError unless ``array`` has the shape and dtype of the argument ``name``."""
-    if array.dtype != aval.dtype:
-        raise DTypeError(f"argument {name!r} has dtype {array.dtype}, but {aval.dtype} was captured.")
-    if tuple(array.shape) != tuple(aval.shape):
-        raise ShapeError(
-            f"argument {name!r} has shape {list(array.shape)}, but {list(aval.shape)} was captured. Capture "
-            "with dynamic= for sizes that change."
-        )
+def argument_sizes(graph: CapturedGraph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
+    """Return the sizes of the graph's symbols in ``arrays`` for its arguments.
+
+    ArgumentError, DTypeError or ShapeError, which names the argument, unless they fit.
+    """
+    names = graph.signature.inputs
+    if len(arrays) != len(names):
+        raise ArgumentError(f"{len(arrays)} arrays were given for the arguments {', '.join(names)}.")
+    sizes: dict[str, int] = {}
+    owners: dict[str, str] = {}
+    for node, array in zip(graph.arguments, arrays, strict=True):
+        name, aval, axes = node.label, node.avals[0], graph.dynamic.get(node.label, {})
+        if array.dtype != aval.dtype:
+            raise DTypeError(f"argument {name!r} has dtype {array.dtype}, but {aval.dtype} was captured.")
+        if array.ndim != aval.ndim:
+            raise ShapeError(
+                f"argument {name!r} has shape {list(array.shape)}, but {list(aval.shape)} was captured."
+            )
+        for axis, (given, own) in enumerate(zip(array.shape, aval.shape, strict=True)):
+            symbol = axes.get(axis)
+            if symbol is None:
+                if given != own:
+                    raise ShapeError(
+                        f"argument {name!r} has shape {list(array.shape)}, but {list(aval.shape)} was "
+                        f"captured: dimension {axis} is {given}, not {own}. Capture with dynamic= for sizes "
+                        "that change."
+                    )
+                continue
+            place = f"dimension {axis} of argument {name!r}"
+            graph.symbols[symbol].check(f"{symbol} ({place})", given)
+            if sizes.setdefault(symbol, given) != given:
+                raise ShapeError(
+                    f"{place} is {given}, but {symbol} = {sizes[symbol]} in {owners[symbol]}. Both have to "
+                    "be the same."
+                )
+            owners.setdefault(symbol, place)
+    return sizes
 
 
 def _check_guard(guard: Guard, values: Mapping[Ref, Array]) -> None:

@@ -18,8 +18,10 @@ from tenon.engine.op import Kind, Op, table
 from tenon.engine.types import Array
 from tenon.errors import BundleError, LoweringError, TenonError
 from tenon.export import values
-from tenon.export.captured import CapturedGraph, Guard
+from tenon.export.captured import CapturedGraph, Guard, Symbol
+from tenon.export.places import expressions, put
 from tenon.export.signature import Result, ScalarInput, Signature, TensorArgument
+from tenon.export.sizes import Expression
 from tenon.graph.graph import Node, Ref, Write
 from tenon.graph.scalar_functions import FUNCTIONS
 from tenon.graph.scalars import QUESTIONS
@@ -47,9 +49,9 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
     """
     unwritable = [node for node in graph.calls if not _is_writable(node)]
     if unwritable:
-        shown = ", ".join(f"{node.name} ({node.where or node.module})" for node in unwritable[:5])
+        places = ", ".join(f"{node.name} ({node.where or node.module})" for node in unwritable[:5])
         raise LoweringError(
-            f"{len(unwritable)} calls cannot be written to a file, as they call Python functions: {shown}. "
+            f"{len(unwritable)} calls cannot be written to a file, as they call Python functions: {places}. "
             "Pass random numbers as arguments, and leave collectives out."
         )
     positions = {node: i for i, node in enumerate(graph.nodes)}
@@ -58,9 +60,10 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
     nodes: list[Json] = []
     taken = {node.label for node in graph.inputs}
     for node in graph.nodes:
+        shown = graph.with_sizes(node)
         if node.kind == "input":
             role = graph.signature.states.get(node.label, "argument")
-            nodes.append({"kind": "input", "name": node.label, "role": role, **_aval(node.avals[0])})
+            nodes.append({"kind": "input", "name": node.label, "role": role, **_aval(shown.avals[0])})
             if role != "argument":
                 arrays[node.label] = node.value.raw if isinstance(node.value, Tensor) else node.value
         elif node.kind == "constant":
@@ -68,7 +71,7 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
             while name in taken:
                 name += "_"
             arrays[name] = node.value
-            nodes.append({"kind": "constant", "name": name, **_aval(node.avals[0])})
+            nodes.append({"kind": "constant", "name": name, **_aval(shown.avals[0])})
         elif node.kind == "scalar":
             entry: dict[str, Json] = {"kind": "scalar", "function": node.function}
             if node.function == "input":
@@ -79,10 +82,14 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
                 entry["args"] = [values.encode(a, positions) for a in node.args]
             nodes.append(entry)
         else:
-            nodes.append(_call(node, positions))
+            nodes.append(_call(shown, positions))
     document = {
         "schema": SCHEMA,
         "version": VERSION,
+        "symbols": {
+            name: {"example": each.example, "least": each.least, "most": each.most}
+            for name, each in graph.symbols.items()
+        },
         "nodes": nodes,
         "outputs": [_ref(ref, positions) for ref in graph.outputs],
         "writes": [{"target": positions[w.target], "value": _ref(w.value, positions)} for w in graph.writes],
@@ -127,7 +134,7 @@ def _place(where: str) -> str:
 
 
 def _aval(aval: Aval) -> dict[str, Json]:
-    return {"dtype": values.dtype_name(aval.dtype), "shape": list(aval.shape)}
+    return {"dtype": values.dtype_name(aval.dtype), "shape": [values.encode(size) for size in aval.shape]}
 
 
 def _ref(ref: Ref, positions: Mapping[Node, int]) -> list[int]:
@@ -197,14 +204,18 @@ class _Reader:
         self.states: dict[str, str] = {}
         self.scalars: list[ScalarInput] = []
         self.names: set[str] = set()
+        self.sizes: dict[str, int] = {}
+        self.decoder = values.Decoder(self._ref, [*document.get("symbols", ())])
 
     def graph(self) -> CapturedGraph:
         graph, document = self.result, self.document
         unknown = set(document) - {
-            "schema", "version", "nodes", "outputs", "writes", "guards", "signature",
+            "schema", "version", "symbols", "nodes", "outputs", "writes", "guards", "signature",
         }  # fmt: skip
         if unknown:
             raise BundleError(f"unknown entries {sorted(unknown)}.")
+        for name, entry in _dict(document["symbols"]).items():
+            self._symbol(name, entry)
         nodes = _list(document["nodes"])
         if len(nodes) > MAX_NODES:
             raise BundleError(f"{len(nodes):,} nodes; at most {MAX_NODES:,} are read.")
@@ -220,11 +231,42 @@ class _Reader:
         ]
         graph.guards = [self._guard(entry) for entry in _list(document["guards"])]
         graph.signature = self._signature(document["signature"])
+        graph.dynamic = self._dynamic()
         unused = set(self.arrays) - self.names
         if unused:
             raise BundleError(f"no node has the stored tensor {min(unused)!r}.")
         graph.verify()
         return graph
+
+    def _symbol(self, name: str, entry: Mapping[str, Json]) -> None:
+        example, least, most = entry["example"], entry["least"], entry["most"]
+        numbers = [example, least] + ([] if most is None else [most])
+        if not name.isidentifier() or any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
+            raise BundleError(f"the symbol {name!r:.80} has no sensible sizes.")
+        self.result.symbols[name] = Symbol(example, least, most)
+        self.sizes[name] = example
+
+    def _dynamic(self) -> dict[str, dict[int, str]]:
+        """Return the axes of arguments whose sizes are symbols."""
+        dynamic: dict[str, dict[int, str]] = {}
+        for node in self.result.inputs:
+            for path, size in self.result.symbolic.get(node, {}).items():
+                if size.function != "symbol" or node.value is not None:
+                    raise BundleError(f"the size {size} of the input {node.label!r:.80} is no symbol.")
+                dynamic.setdefault(node.label, {})[path[2]] = str(size)
+        named = {name for axes in dynamic.values() for name in axes.values()}
+        if named != set(self.result.symbols):
+            raise BundleError("a symbol is the size of no argument.")
+        return dynamic
+
+    def _settle(self, node: Node) -> None:
+        """Note the expressions in ``node``, and put the sizes of the example in their place."""
+        found = dict(expressions(node))
+        if found:
+            self.result.symbolic[node] = found
+            put(node, {path: size.at(self.sizes) for path, size in found.items()})
+        for aval in node.avals:
+            check_size(aval)
 
     def _node(self, entry: Mapping[str, Json]) -> None:
         kind = entry["kind"]
@@ -236,18 +278,32 @@ class _Reader:
         getattr(self, f"_{kind}")(entry)
 
     def _input(self, entry: Mapping[str, Json]) -> None:
-        name, role, aval = self._name(entry), entry["role"], read_aval(entry)
+        name, role, aval = self._name(entry), entry["role"], self._aval(entry)
         value = None
         if role in _ROLES:
             self.states[name] = role
             value = self._stored(name, aval)
         elif role != "argument":
             raise BundleError(f"unknown role {role!r:.80}.")
-        self.result.input(aval, value, name)
+        self._settle(self.result.input(aval, value, name))
 
     def _constant(self, entry: Mapping[str, Json]) -> None:
-        name, aval = self._name(entry), read_aval(entry)
+        name, aval = self._name(entry), self._aval(entry)
         self.result.constant(self._stored(name, aval).raw)
+
+    def _aval(self, entry: Mapping[str, Json]) -> Aval:
+        """Return a shape and dtype; in the shape may stand expressions."""
+        shape, dtype = _list(entry["shape"]), values.dtype_named(entry["dtype"])
+        if len(shape) > MAX_AXES:
+            raise BundleError(f"a shape of {len(shape)} axes; at most {MAX_AXES} are read.")
+        extents = [values.decode(extent, self.decoder) for extent in shape]
+        for extent in extents:
+            if type(extent) is not int and not isinstance(extent, Expression):
+                raise BundleError(f"a size of {extent!r:.80}.")
+        aval = Aval(tuple(extents), dtype)
+        if all(type(extent) is int for extent in extents):
+            check_size(aval)
+        return aval
 
     def _name(self, entry: Mapping[str, Json]) -> str:
         name = _text(entry["name"])
@@ -269,7 +325,7 @@ class _Reader:
         function = entry["function"]
         if function == "input":
             name = self._name(entry)
-            value, increment = values.decode(entry["value"]), values.decode(entry["increment"])
+            value, increment = (values.decode(entry["value"]), values.decode(entry["increment"]))
             if not isinstance(value, int | float) or not isinstance(increment, int | float):
                 raise BundleError(f"the scalar {name!r} is no number.")
             self.scalars.append(ScalarInput(name, value, increment))
@@ -277,7 +333,7 @@ class _Reader:
             return
         if function not in FUNCTIONS:
             raise BundleError(f"there is no function {function!r:.80} of numbers.")
-        args = tuple(values.decode(a, self._ref) for a in _list(entry["args"]))
+        args = tuple(values.decode(a, self.decoder) for a in _list(entry["args"]))
         for arg in args:
             if not (isinstance(arg, int | float) or (arg.__class__ is Ref and arg.scalar)):
                 raise BundleError(f"a function of numbers takes {arg!r:.80}.")
@@ -285,11 +341,14 @@ class _Reader:
 
     def _call(self, entry: Mapping[str, Json]) -> None:
         op = known_op(_text(entry["op"]))
-        args = tuple(values.decode(a, self._ref) for a in _list(entry["args"]))
-        attrs = {_text(name): values.decode(value) for name, value in _dict(entry["attrs"]).items()}
-        node = self.result.call(op, args, attrs, tuple(read_aval(o) for o in _list(entry["outputs"])))
-        node.module, node.where = _text(entry.get("module", "")), _text(entry.get("where", ""))
+        args = tuple(values.decode(a, self.decoder) for a in _list(entry["args"]))
+        attrs = {
+            _text(name): values.decode(value, self.decoder) for name, value in _dict(entry["attrs"]).items()
+        }
+        node = self.result.call(op, args, attrs, tuple(self._aval(o) for o in _list(entry["outputs"])))
+        node.module, node.where = (_text(entry.get("module", "")), _text(entry.get("where", "")))
         node.phase = _text(entry.get("phase", ""))
+        self._settle(node)
 
     def _ref(self, ref: Json) -> Ref:
         position, index = _list(ref)
@@ -301,7 +360,7 @@ class _Reader:
         question = entry["question"]
         if question not in QUESTIONS:
             raise BundleError(f"a guard asks {question!r:.80}.")
-        other, answer = values.decode(entry["other"], self._ref), values.decode(entry["answer"])
+        other, answer = (values.decode(entry["other"], self.decoder), values.decode(entry["answer"]))
         if not isinstance(answer, int | float):
             raise BundleError("the answer of a guard is no number.")
         return Guard(self._ref(entry["value"]), question, other, answer, _text(entry["where"]))
@@ -320,7 +379,7 @@ class _Reader:
             Result(_index(r["output"], outputs)) if "output" in r else values.decode(r["value"])
             for r in _list(entry["returned"])
         ]
-        in_spec, out_spec = values.decode_spec(entry["in"]), values.decode_spec(entry["out"])
+        in_spec, out_spec = (values.decode_spec(entry["in"]), values.decode_spec(entry["out"]))
         if in_spec.num_leaves != len(arguments) or out_spec.num_leaves != len(returned):
             raise BundleError("a nest has another number of leaves than the signature.")
         return Signature(
@@ -339,19 +398,17 @@ def known_op(name: str) -> Op:
     return op
 
 
-def read_aval(entry: Mapping[str, Json]) -> Aval:
-    """Return a shape and dtype within the limits."""
-    shape, dtype = _list(entry["shape"]), values.dtype_named(entry["dtype"])
-    if len(shape) > MAX_AXES:
-        raise BundleError(f"a shape of {len(shape)} axes; at most {MAX_AXES} are read.")
-    size = dtype.itemsize
-    for extent in shape:
-        if type(extent) is not int or extent < 0:
-            raise BundleError(f"a size of {extent!r:.80}.")
+def check_size(aval: Aval) -> None:
+    """Raise BundleError for an array of more than ``MAX_BYTES``."""
+    size = aval.dtype.itemsize
+    for extent in aval.shape:
+        if extent < 0:
+            raise BundleError(f"a size of {extent}.")
         size *= max(extent, 1)
         if size > MAX_BYTES:
-            raise BundleError(f"an array of shape {shape!r:.200} has more than {MAX_BYTES:,} bytes.")
-    return Aval(tuple(shape), dtype)
+            raise BundleError(
+                f"an array of shape {list(aval.shape)!r:.200} has more than {MAX_BYTES:,} bytes."
+            )
 
 
 def _list(value: Json) -> list[Json]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from tenon.errors import LoweringError
 from tenon.export.captured import CapturedGraph
 from tenon.export.lowering import Rule, lower
 
@@ -33,8 +34,17 @@ class Target:
     #: For ops that it has not: how to compute them by others.
     rules: ClassVar[Mapping[str, Rule]] = {}
 
+    #: Whether it writes graphs with sizes that may change (``CapturedGraph.symbols``).
+    dynamic: ClassVar[bool] = False
+
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
         """Return ``graph`` in the ops of this target; LoweringError names all that are missing."""
+        if graph.symbols and not self.dynamic:
+            sizes = ", ".join(f"{name}={each.example}" for name, each in graph.symbols.items())
+            raise LoweringError(
+                f"it has fixed sizes, and the graph has {', '.join(graph.symbols)}. Write it at given ones: "
+                f"graph.at({sizes})."
+            )
         result = lower(graph, self.ops, self.rules)
         self.check(result)
         return result

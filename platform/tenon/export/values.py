@@ -2,19 +2,21 @@
 
 Numbers, strings, booleans and None are JSON's own, a list is a list; everything else is an object with one
 key: ``{"ref": [node, output]}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``, ``{"slice": [...]}``,
-``{"ellipsis": true}``, ``{"float": "inf"}``, ``{"complex": [re, im]}``, ``{"dict": [[key, value], ...]}``.
+``{"ellipsis": true}``, ``{"size": "4*batch"}``, ``{"float": "inf"}``, ``{"complex": [re, im]}``,
+``{"dict": [[key, value], ...]}``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tenon import dtypes
 from tenon.errors import BundleError, LoweringError
+from tenon.export.sizes import Expression, Size, parse
 from tenon.graph.graph import Node, Ref
 from tenon.tensors.pytree import LEAF, TreeSpec
 
@@ -70,6 +72,8 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
         return {"ref": [positions[value.node], value.index]}
     if isinstance(value, np.generic):
         value = value.item()
+    if isinstance(value, Expression):
+        return {"size": str(value)}
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, int):
@@ -93,8 +97,22 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
     raise LoweringError(f"a {type(value).__name__} ({value!r:.80}) cannot be written to a file.")
 
 
-def decode(node: Json, ref: Callable[[Json], Ref] | None = None, depth: int = 0) -> Plain:
-    """Return the value of JSON data; ``ref`` finds references."""
+class Decoder:
+    """Reads values whose references go to the nodes that ``ref`` finds, and whose sizes name ``symbols``."""
+
+    def __init__(self, ref: Callable[[Json], Ref] | None = None, symbols: Sequence[str] = ()) -> None:
+        self.ref, self.symbols = ref, symbols
+
+    def size(self, text: Json) -> Size:
+        """Return the size that ``text`` writes."""
+        return parse(text, self.symbols)
+
+
+_PLAIN_DECODER = Decoder()
+
+
+def decode(node: Json, ref: Decoder = _PLAIN_DECODER, depth: int = 0) -> Plain:
+    """Return the value of JSON data; ``ref`` finds references and sizes."""
     if depth > _MAX_DEPTH:
         raise BundleError(f"a value is nested deeper than {_MAX_DEPTH}.")
     if type(node) is list:
@@ -105,9 +123,11 @@ def decode(node: Json, ref: Callable[[Json], Ref] | None = None, depth: int = 0)
         raise BundleError(f"a value has the keys {sorted(node)!r:.200}, where one belongs.")
     ((tag, body),) = node.items()
     if tag == "ref":
-        if ref is None:
+        if ref.ref is None:
             raise BundleError("a reference stands where a plain value belongs.")
-        return ref(body)
+        return ref.ref(body)
+    if tag == "size":
+        return ref.size(body)
     if tag == "tuple":
         return tuple(decode(body, ref, depth + 1)) if type(body) is list else _refuse(tag, body)
     if tag == "dtype":
@@ -117,7 +137,7 @@ def decode(node: Json, ref: Callable[[Json], Ref] | None = None, depth: int = 0)
     if tag == "ellipsis":
         return Ellipsis
     if tag == "slice" and type(body) is list and len(body) == 3:
-        return slice(*(_whole(part) for part in body))
+        return slice(*(_whole(decode(part, ref)) for part in body))
     if tag == "complex" and type(body) is list and len(body) == 2:
         return complex(*(decode(part) for part in body))
     if tag == "dict" and type(body) is list:
@@ -125,8 +145,8 @@ def decode(node: Json, ref: Callable[[Json], Ref] | None = None, depth: int = 0)
     return _refuse(tag, body)
 
 
-def _whole(part: Json) -> int | None:
-    if part is not None and type(part) is not int:
+def _whole(part: Plain) -> Size | None:
+    if part is not None and type(part) is not int and not isinstance(part, Expression):
         raise BundleError(f"a slice has {part!r:.80} where an integer belongs.")
     return part
 

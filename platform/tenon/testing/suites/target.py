@@ -20,12 +20,14 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from tenon import export, nn, optim
+from tenon import nn, optim
 from tenon.engine.op import table
 from tenon.errors import BundleError, LoweringError, TenonError
-from tenon.export.bundle import target_named
+from tenon.export.bundle import Bundle, load, save, target_named
+from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
 from tenon.export.target import Target
+from tenon.export.verify import verify
 from tenon.nn import functional as F
 from tenon.nn.module import Module
 from tenon.optim.optimizer import Optimizer
@@ -62,14 +64,14 @@ class TargetSuite:
 
     def exported(
         self, tmp_path: Path, graph: CapturedGraph, calls: list[tuple[Tensor, ...]] | None = None
-    ) -> export.Bundle:
+    ) -> Bundle:
         """Write a bundle for the target, verify it, and return it."""
         target = self.runnable()
-        folder = export.save(graph, tmp_path / "bundle", targets=[target], calls=calls)
-        report = export.verify(folder, found=[target])
+        folder = save(graph, tmp_path / "bundle", targets=[target], calls=calls)
+        report = verify(folder, found=[target])
         assert [verdict.target for verdict in report.verdicts] == ["graph", target.name]
         assert report.passed, [f"{v.target} {v.status}: {v.reason}" for v in report.verdicts]
-        return export.load(folder)
+        return load(folder)
 
     @pytest.mark.parametrize("name", MODELS)
     def test_model(self, name: str, tmp_path: Path) -> None:
@@ -79,7 +81,7 @@ class TargetSuite:
         manual_seed(0)
         example = MODELS[name]()
 
-        self.exported(tmp_path, export.capture(example.model, *example.args))
+        self.exported(tmp_path, capture(example.model, *example.args))
 
     def test_pruned_and_compacted_model(self, tmp_path: Path) -> None:
         """A model with masks, and what is left of it."""
@@ -87,10 +89,10 @@ class TargetSuite:
         example = MODELS["digits"]()
         prune = registry.resolve("namespaces", "prune")
         prune.mask_channels(example.model, example.args[0], 0.5)
-        self.exported(tmp_path / "masked", export.capture(example.model, *example.args))
+        self.exported(tmp_path / "masked", capture(example.model, *example.args))
         prune.compact(example.model, example.args[0], seconds=0.01)
 
-        self.exported(tmp_path / "compacted", export.capture(example.model, *example.args))
+        self.exported(tmp_path / "compacted", capture(example.model, *example.args))
 
     @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "int8-weights"])
     def test_quantized_model(self, scheme: str, tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ class TargetSuite:
         quantization = registry.resolve("namespaces", "quantization")
         small = quantization.quantize(example.model, scheme, [example.args[0]]).model
 
-        self.exported(tmp_path, export.capture(small, *example.args))
+        self.exported(tmp_path, capture(small, *example.args))
 
     def test_training_steps(self, tmp_path: Path) -> None:
         """Ten steps of an MLP with Adam and of a convolutional net with momentum."""
@@ -122,11 +124,11 @@ class TargetSuite:
         ]
         for number, (model, optimizer, shape) in enumerate(cases):
             calls = [(randn(4, *shape), randint(0, 10, (4,))) for _ in range(10)]
-            graph = export.capture(_step_of(model, optimizer), *calls[0], train=True)
+            graph = capture(_step_of(model, optimizer), *calls[0], train=True)
 
             target = self.runnable()
-            folder = export.save(graph, tmp_path / str(number), targets=[target], calls=calls, tolerance=1e-4)
-            report = export.verify(folder, found=[target])
+            folder = save(graph, tmp_path / str(number), targets=[target], calls=calls, tolerance=1e-4)
+            report = verify(folder, found=[target])
             assert report.passed, [f"{v.target} {v.status}: {v.reason}" for v in report.verdicts]
 
     def test_missing_ops_are_named_at_once_and_nothing_is_written(self, tmp_path: Path) -> None:
@@ -144,11 +146,11 @@ class TargetSuite:
         def function(x: Tensor) -> tuple[Tensor, ...]:
             return tuple(f(x) for f in lacking)
 
-        graph = export.capture(function, randn(2, 3).clamp(-0.9, 0.9))
+        graph = capture(function, randn(2, 3).clamp(-0.9, 0.9))
         names = {node.name for node in graph.calls} - set(target.ops) - {"clamp"}
 
         with pytest.raises(LoweringError) as caught:
-            export.save(graph, tmp_path / "bundle", targets=[target])
+            save(graph, tmp_path / "bundle", targets=[target])
 
         assert sum(name in str(caught.value) for name in names) >= min(2, len(names))
         assert list(tmp_path.iterdir()) == []
@@ -158,7 +160,7 @@ class TargetSuite:
         target = self.runnable()
         manual_seed(0)
         example = MODELS["net"]()
-        bundle = self.exported(tmp_path, export.capture(example.model, *example.args))
+        bundle = self.exported(tmp_path, capture(example.model, *example.args))
         right = bundle.vectors.runs[0].inputs[0]
 
         for wrong in (right[:, :3], right[None], right.astype(np.int64)):
@@ -169,7 +171,7 @@ class TargetSuite:
         """Every file of the target is covered by a checksum."""
         manual_seed(0)
         example = MODELS["net"]()
-        bundle = self.exported(tmp_path, export.capture(example.model, *example.args))
+        bundle = self.exported(tmp_path, capture(example.model, *example.args))
         files = bundle.targets[self.made().name]
 
         assert files
@@ -178,21 +180,21 @@ class TargetSuite:
             content = path.read_bytes()
             path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
             with pytest.raises(BundleError, match=Path(name).name):
-                export.load(bundle.folder)
+                load(bundle.folder)
             path.unlink()
             with pytest.raises(BundleError, match=f"{Path(name).name} is missing"):
-                export.load(bundle.folder)
+                load(bundle.folder)
             path.write_bytes(content)
 
     def test_the_same_graph_gives_the_same_files(self, tmp_path: Path) -> None:
         """What is written depends on the graph alone."""
         manual_seed(0)
         example = MODELS["digits"]()
-        graph = export.capture(example.model, *example.args)
+        graph = capture(example.model, *example.args)
         digests = []
 
         for number in range(2):
-            folder = export.save(graph, tmp_path / str(number), targets=[self.made()])
+            folder = save(graph, tmp_path / str(number), targets=[self.made()])
             files = sorted(p for p in folder.rglob("*") if p.is_file())
             digests.append([(p.name, hashlib.sha256(p.read_bytes()).hexdigest()) for p in files])
 

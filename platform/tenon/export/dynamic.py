@@ -1,0 +1,215 @@
+"""Sizes that may change: capture at several sizes, and write the integers that differ as expressions.
+
+``merged`` compares graphs of the same function at other sizes. They must have the same ops; integers in
+shapes, arguments and attrs that differ become expressions of the symbols, which ``CapturedGraph.symbolic``
+holds. ``CapturedGraph.at`` is the way back: the graph at given sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NoReturn
+
+import numpy as np
+
+from tenon.errors import ArgumentError, CaptureError
+from tenon.export import sizes
+from tenon.export.captured import CapturedGraph, Symbol
+from tenon.export.places import Path, integers, put
+from tenon.export.signature import Leaf
+from tenon.export.sizes import Expression, Sizes
+from tenon.graph.graph import Node, NodeArgument, Ref
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
+
+
+def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> CapturedGraph:
+    """Return the first of ``graphs``, with the integers that differ among them as expressions.
+
+    CaptureError with the line at which they first differ in anything else.
+    """
+    first = graphs[0]
+    positions = [{node: i for i, node in enumerate(graph.nodes)} for graph in graphs]
+    symbolic: dict[Node, dict[Path, Expression]] = {}
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
+        _compare_kinds(nodes)
+        own = [dict(integers(node)) for node in nodes]
+        references = [_references(node, known) for node, known in zip(nodes, positions, strict=True)]
+        if any(set(each) != set(own[0]) for each in own) or any(r != references[0] for r in references):
+            _refuse(nodes, "its arguments are others")
+        for path in own[0]:
+            values = [each[path] for each in own]
+            if len(set(values)) == 1:
+                continue
+            found = sizes.fit(values, samples)
+            if not isinstance(found, Expression):
+                shown = ", ".join(f"{v} at {dict(s)}" for v, s in zip(values, samples, strict=True))
+                _refuse(nodes, f"no simple expression gives {shown}")
+            symbolic.setdefault(nodes[0], {})[path] = found
+    if len({len(graph.nodes) for graph in graphs}) > 1:
+        longest = max(graphs, key=len)
+        extra = longest.nodes[min(map(len, graphs))]
+        raise CaptureError(
+            f"the function runs {' and '.join(str(len(g.calls)) for g in graphs[:2])} ops at other sizes: "
+            f"{extra.name} at {extra.where or 'an unknown place'} is one too many. Only sizes may depend on "
+            "sizes, not what is computed."
+        )
+    roots = [
+        [(known[r.node], r.index) for r in g.roots()] for g, known in zip(graphs, positions, strict=True)
+    ]
+    if any(each != roots[0] for each in roots):
+        raise CaptureError("the function returns other values at other sizes.")
+    first.symbolic = symbolic
+    return first
+
+
+def _compare_kinds(nodes: Sequence[Node]) -> None:
+    """Raise CaptureError unless the nodes are the same but for integers."""
+    first = nodes[0]
+    for other in nodes[1:]:
+        if (first.kind, first.op, first.function, first.label) != (
+            other.kind, other.op, other.function, other.label,
+        ):  # fmt: skip
+            _refuse(nodes, f"{other.name} {other.label} is there instead".replace("  ", " "))
+        if first.kind == "constant" and not _same_bytes(first.value, other.value):
+            _refuse(nodes, "a tensor made from Python data has other values. Make it of an argument by ops")
+        if [a.dtype for a in first.avals] != [a.dtype for a in other.avals]:
+            _refuse(nodes, "it has another dtype")
+
+
+def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
+
+
+def _refuse(nodes: Sequence[Node], why: str) -> NoReturn:
+    node = nodes[0]
+    raise CaptureError(
+        f"{node.label or node.name} at {node.where or 'an unknown place'} depends on the sizes otherwise "
+        f"than by expressions: {why}. Leave that size out of dynamic=."
+    )
+
+
+def _references(node: Node, positions: Mapping[Node, int]) -> object:
+    """Return what a node has beside integers, in comparable form."""
+
+    def form(value: NodeArgument) -> object:
+        if value.__class__ is Ref:
+            return ("ref", positions[value.node], value.index)
+        if value.__class__ is int:
+            return int
+        if isinstance(value, tuple | list):
+            return (type(value), *map(form, value))
+        if isinstance(value, dict):
+            return tuple((key, form(each)) for key, each in value.items())
+        if isinstance(value, slice):
+            return (slice, form(value.start), form(value.stop), form(value.step))
+        return repr(value)
+
+    ranks = [len(aval.shape) for aval in node.avals]
+    return [form(node.args), form(node.attrs), ranks]
+
+
+def transformed(graph: CapturedGraph, transform: Callable[[CapturedGraph], CapturedGraph]) -> CapturedGraph:
+    """Apply ``transform``, which takes a graph of plain integers, to a graph with symbols."""
+    if not graph.symbols:
+        return transform(graph)
+    samples = next(sample_sizes(graph.symbols))
+    result = merged([transform(graph.at(**sizes)) for sizes in samples], samples)
+    return at_example(result, graph.symbols, graph.dynamic, graph.example)
+
+
+def at_example(
+    graph: CapturedGraph,
+    symbols: Mapping[str, Symbol],
+    dynamic: Mapping[str, Mapping[int, str]],
+    example: list[np.ndarray],
+) -> CapturedGraph:
+    """Return ``graph``, which has expressions of ``symbols``, with the integers of their example."""
+    graph.symbols, graph.example = dict(symbols), example
+    graph.dynamic = {label: dict(axes) for label, axes in dynamic.items()}
+    given = {name: symbol.example for name, symbol in symbols.items()}
+    for node, paths in graph.symbolic.items():
+        put(node, {path: size.at(given) for path, size in paths.items()})
+    graph.verify()
+    return graph
+
+
+def sample_sizes(symbols: Mapping[str, Symbol]) -> Iterator[list[dict[str, int]]]:
+    """Yield lists of sizes to compare; of each the first is the base, then symbols change one by one.
+
+    The first list has odd sizes, which tell ``(n + 1)//2`` from ``n//2``; models that need even ones, or a
+    range that ends early, get multiples of the example's size, or fractions.
+    """
+    for choose in _CHOICES:
+
+        def size(name: str, number: int, choose: Callable[[int], Sequence[int]] = choose) -> int:
+            sizes = choose(max(symbols[name].example, 2))
+            return sizes[number % len(sizes)]
+
+        base = {name: size(name, 0) for name in symbols}
+        samples = [base]
+        for number in (1, 2):
+            samples += [base | {name: size(name, number)} for name in symbols]
+        samples.append({name: size(name, 3 + i) for i, name in enumerate(symbols)})
+        fits = all(
+            s.least <= sizes[name] and (s.most is None or sizes[name] <= s.most)
+            for sizes in samples
+            for name, s in symbols.items()
+        )
+        if fits and len({tuple(sizes.values()) for sizes in samples}) > 2:
+            yield samples
+
+
+#: From the example's size, at least 2, to the sizes that are compared.
+_CHOICES: tuple[Callable[[int], Sequence[int]], ...] = (
+    lambda n: (n + 1, 2 * n + 1, n + 4, 2 * n + 4, n + 7, 3 * n + 1),
+    lambda n: (2 * n, 3 * n, 5 * n, 4 * n, 7 * n),
+    lambda n: (n, n - 1, (n + 1) // 2, n // 2, max(n // 3, 1)),
+    lambda n: (n, n // 2, max(n // 4, 1)),
+)
+
+
+def declared_symbols(
+    names: Sequence[str], leaves: Sequence[Leaf], dynamic: Mapping[str, Mapping[int, str]]
+) -> dict[str, Symbol]:
+    """Return the symbols that ``dynamic`` names, with their sizes in the arguments ``leaves``."""
+    known = dict(zip(names, leaves, strict=True))
+    symbols: dict[str, Symbol] = {}
+    for name, axes in dynamic.items():
+        if not isinstance(known.get(name), Tensor):
+            tensors = [n for n, leaf in known.items() if isinstance(leaf, Tensor)]
+            raise ArgumentError(
+                f"dynamic= names {name!r}; the arguments that are tensors are {', '.join(tensors)}."
+            )
+        shape = known[name].shape
+        for axis, symbol in axes.items():
+            if not isinstance(axis, int) or not 0 <= axis < len(shape):
+                raise ArgumentError(
+                    f"dynamic= names axis {axis!r} of {name!r}, whose shape is {list(shape)}."
+                )
+            if not isinstance(symbol, str) or not symbol.isidentifier():
+                raise ArgumentError(f"dynamic= calls axis {axis} of {name!r} {symbol!r}, which is no name.")
+            first = symbols.setdefault(symbol, Symbol(shape[axis]))
+            if first.example != shape[axis]:
+                raise ArgumentError(
+                    f"dynamic= gives two sizes of the examples one name: {symbol} is {first.example}, and "
+                    f"{shape[axis]} in axis {axis} of {name!r}."
+                )
+    return symbols
+
+
+def resized(
+    names: Sequence[str], leaves: Sequence[Leaf], dynamic: Mapping[str, Mapping[int, str]], given: Sizes
+) -> list[Leaf]:
+    """Return the arguments at other sizes: their elements repeat."""
+    result = list(leaves)
+    for position, name in enumerate(names):
+        for axis, symbol in dynamic.get(name, {}).items():
+            raw = result[position].raw
+            indices = np.arange(given[symbol]) % max(raw.shape[axis], 1)
+            if not raw.shape[axis]:
+                raise ArgumentError(f"axis {axis} of the example {name!r} is empty: give one that is not.")
+            result[position] = wrap(np.take(raw, indices, axis), device="cpu")
+        if name in dynamic and leaves[position].requires_grad:
+            result[position].requires_grad_()
+    return result

@@ -1,0 +1,140 @@
+"""PyTorch's ``torch.export.graph_signature``: what the placeholders and outputs of a graph stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TypeAlias
+
+__all__ = [
+    "ConstantArgument",
+    "ExportGraphSignature",
+    "InputKind",
+    "InputSpec",
+    "OutputKind",
+    "OutputSpec",
+    "TensorArgument",
+]
+
+
+class InputKind(Enum):
+    """What a placeholder is."""
+
+    USER_INPUT = auto()
+    PARAMETER = auto()
+    BUFFER = auto()
+    CONSTANT_TENSOR = auto()
+
+
+class OutputKind(Enum):
+    """What an output is."""
+
+    USER_OUTPUT = auto()
+    BUFFER_MUTATION = auto()
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A tensor, by the name of its node."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class ConstantArgument:
+    """A plain value that was captured."""
+
+    name: str
+    value: object
+
+
+Argument: TypeAlias = TensorArgument | ConstantArgument
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """A placeholder; ``target`` is the qualified name of a parameter, buffer or constant."""
+
+    kind: InputKind
+    arg: Argument
+    target: str | None
+    persistent: bool | None = None
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """An output; ``target`` is the qualified name of the buffer that it is the new value of."""
+
+    kind: OutputKind
+    arg: Argument
+    target: str | None
+
+
+@dataclass(frozen=True)
+class ExportGraphSignature:
+    """The inputs and outputs of ``ExportedProgram.graph``, in order."""
+
+    input_specs: list[InputSpec]
+    output_specs: list[OutputSpec]
+
+    def _targets(self, kind: InputKind) -> list[str]:
+        return [spec.target for spec in self.input_specs if spec.kind is kind and spec.target is not None]
+
+    def _by_name(self, kind: InputKind) -> dict[str, str]:
+        return {
+            spec.arg.name: spec.target
+            for spec in self.input_specs
+            if spec.kind is kind and spec.target is not None
+        }
+
+    @property
+    def parameters(self) -> list[str]:
+        """The qualified names of the parameters."""
+        return self._targets(InputKind.PARAMETER)
+
+    @property
+    def buffers(self) -> list[str]:
+        """The qualified names of the buffers."""
+        return self._targets(InputKind.BUFFER)
+
+    @property
+    def lifted_tensor_constants(self) -> list[str]:
+        """The names of the constants."""
+        return self._targets(InputKind.CONSTANT_TENSOR)
+
+    @property
+    def user_inputs(self) -> tuple[object, ...]:
+        """The names of the arguments' placeholders; of plain values the value."""
+        own = [spec.arg for spec in self.input_specs if spec.kind is InputKind.USER_INPUT]
+        return tuple(arg.name if isinstance(arg, TensorArgument) else arg.value for arg in own)
+
+    @property
+    def user_outputs(self) -> tuple[object, ...]:
+        """The names of the outputs' nodes; of plain values the value."""
+        own = [spec.arg for spec in self.output_specs if spec.kind is OutputKind.USER_OUTPUT]
+        return tuple(arg.name if isinstance(arg, TensorArgument) else arg.value for arg in own)
+
+    @property
+    def inputs_to_parameters(self) -> Mapping[str, str]:
+        """Name of a placeholder -> qualified name of the parameter."""
+        return self._by_name(InputKind.PARAMETER)
+
+    @property
+    def inputs_to_buffers(self) -> Mapping[str, str]:
+        """Name of a placeholder -> qualified name of the buffer."""
+        return self._by_name(InputKind.BUFFER)
+
+    @property
+    def inputs_to_lifted_tensor_constants(self) -> Mapping[str, str]:
+        """Name of a placeholder -> name of the constant."""
+        return self._by_name(InputKind.CONSTANT_TENSOR)
+
+    @property
+    def buffers_to_mutate(self) -> Mapping[str, str]:
+        """Name of an output's node -> qualified name of the buffer that it is the new value of."""
+        return {
+            spec.arg.name: spec.target
+            for spec in self.output_specs
+            if spec.kind is OutputKind.BUFFER_MUTATION and spec.target is not None
+        }

@@ -1,0 +1,143 @@
+"""The way from an op graph to a Python graph: an ``fx.Graph`` with one ``call_function`` per op."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenon import dtypes, fx
+from tenon.errors import LoweringError
+from tenon.export.captured import CapturedGraph
+from tenon.export.sizes import Expression
+from tenon.graph.graph import Node, NodeArgument, Ref
+
+#: Functions of sizes, as Python has them.
+_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PythonGraph:
+    """An ``fx.Graph``, and the names of its placeholders or attributes by label."""
+
+    graph: fx.Graph
+    names: Mapping[str, str]
+    #: The nodes of the graph's outputs, and of the values written into state, by its label.
+    outputs: list[fx.Node]
+    writes: dict[str, fx.Node]
+
+
+def python_graph(graph: CapturedGraph, *, lifted: bool) -> PythonGraph:
+    """Return ``graph`` as an ``fx.Graph`` without its output node.
+
+    State is a placeholder each if ``lifted``, as in ``ExportedProgram.graph_module``, else an attribute of
+    the module.
+    """
+    if graph.scalars:
+        raise LoweringError(
+            "a training step reads numbers that change from step to step, for which torch.export has no "
+            "form. Save it with tenon.export.save."
+        )
+    return _Writer(graph, lifted).written()
+
+
+def attribute_name(label: str) -> str:
+    """Return the name of the placeholder or attribute for a label: ``p_layers_0_weight``."""
+    return re.sub(r"\W", "_", label)
+
+
+class _Writer:
+    def __init__(self, graph: CapturedGraph, lifted: bool) -> None:
+        self.source, self.lifted = graph, lifted
+        self.graph = fx.Graph()
+        self.values: dict[Ref, fx.Node] = {}
+        self.symbols: dict[str, fx.Node] = {}
+        self.names: dict[str, str] = {}
+
+    def written(self) -> PythonGraph:
+        states = [node for node in self.source.nodes if node.value is not None and node.kind != "scalar"]
+        if self.lifted:
+            for node in states:
+                self.values[node.out()] = self._placeholder(node)
+        for node in self.source.arguments:
+            self.values[node.out()] = self._placeholder(node)
+        if not self.lifted:
+            for node in states:
+                self.values[node.out()] = self.graph.get_attr(state_path(self.source, node))
+        for label, axes in self.source.dynamic.items():
+            for axis, name in axes.items():
+                if name not in self.symbols:
+                    x = next(n for n in self.source.arguments if n.label == label)
+                    self.symbols[name] = self.graph.call_method("size", (self.values[x.out()], axis))
+        for node in self.source.calls:
+            self._call(self.source.with_sizes(node), node)
+        outputs = [self.values[ref] for ref in self.source.outputs]
+        writes = {w.target.label: self.values[w.value] for w in self.source.writes}
+        return PythonGraph(self.graph, self.names, outputs, writes)
+
+    def _placeholder(self, node: Node) -> fx.Node:
+        role = self.source.signature.states.get(node.label)
+        prefix = {"parameter": "p_", "buffer": "b_", None: ""}.get(role, "c_")
+        if node.kind == "constant":
+            prefix = "c_"
+        label = node.label or f"constant_{len(self.names)}"
+        made = self.graph.placeholder(prefix + attribute_name(label))
+        made.meta["val"] = node.avals[0]
+        self.names[state_path(self.source, node)] = made.name
+        return made
+
+    def _call(self, shown: Node, node: Node) -> None:
+        args = tuple(self._argument(a) for a in shown.args)
+        attrs = {name: self._argument(value) for name, value in shown.attrs.items()}
+        made = self.graph.call_function(node.op, args, attrs)
+        made.meta["nn_module_path"], made.meta["where"] = node.module, node.where
+        visible = node.op.outputs or len(node.avals)
+        if node.op.outputs == 1:
+            made.meta["val"] = node.avals[0]
+            self.values[node.out()] = made
+            return
+        for index in range(min(visible, len(node.avals))):
+            item = self.graph.call_function(operator.getitem, (made, index))
+            item.meta["val"] = node.avals[index]
+            self.values[node.out(index)] = item
+
+    def _argument(self, value: NodeArgument) -> Any:  # of any type
+        if value.__class__ is Ref:
+            return self.values[value]
+        if isinstance(value, Expression):
+            return self._size(value)
+        if isinstance(value, np.dtype):
+            return dtypes.FROM_NUMPY[value]
+        if isinstance(value, np.generic):
+            return value.item()
+        if isinstance(value, tuple):
+            return tuple(map(self._argument, value))
+        if isinstance(value, list):
+            return list(map(self._argument, value))
+        if isinstance(value, dict):
+            return {key: self._argument(each) for key, each in value.items()}
+        if isinstance(value, slice):
+            return slice(*(self._argument(v) for v in (value.start, value.stop, value.step)))
+        return value
+
+    def _size(self, size: Expression) -> fx.Node:
+        if size.function == "symbol":
+            return self.symbols[str(size.args[0])]
+        parts = tuple(self._size(a) if isinstance(a, Expression) else a for a in size.args)
+        return self.graph.call_function(_ARITHMETIC[size.function], parts)
+
+
+def state_path(graph: CapturedGraph, node: Node) -> str:
+    """Return the path at which a module of the graph holds the state or constant ``node``."""
+    if node.kind == "constant":
+        return f"constants.{graph.nodes.index(node)}"
+    return node.label

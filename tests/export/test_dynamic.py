@@ -1,0 +1,286 @@
+"""Sizes that may change: expressions in the graph, checks at run time, and what is refused."""
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon import nn
+from tenon.errors import ArgumentError, BundleError, CaptureError, LoweringError, ShapeError
+from tenon.export import Runner, capture, lower, save, sizes, verify
+from tenon.export.bundle import load
+from tenon.testing.suites.reference_target import ReferenceTarget
+from tenon.testing.suites.target_models import MODELS
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    tenon.manual_seed(0)
+
+
+def flat(value):
+    return list(value) if isinstance(value, tuple) else [value]
+
+
+#: Model -> axis of the batch in each argument.
+BATCH = {"gru": 1}
+NAMES = {"net": "x", "dynamic_net": "x", "digits": "images", "resnet": "x", "mobilenet": "x", "vit": "x",
+         "gpt": "tokens", "unet": "x", "lstm_tagger": "words", "gru": "x"}  # fmt: skip
+
+
+def with_batch(name):
+    axis = BATCH.get(name, 0)
+    if name == "bert":
+        return {"tokens": {0: "batch"}, "mask": {0: "batch"}}
+    return {NAMES[name]: {axis: "batch"}}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_takes_any_batch(name):
+    example = MODELS[name]()
+
+    graph = capture(example.model, *example.args, dynamic=with_batch(name))
+
+    axis = BATCH.get(name, 0)
+    for size in (1, 4):
+        args = [tenon.cat([arg.narrow(axis, 0, 1)] * size, axis) for arg in example.args]
+        with tenon.no_grad():
+            expected = flat(example.model(*args))
+        for mine, own in zip(flat(graph.run(*args)), expected, strict=True):
+            assert tenon.allclose(mine, own, atol=1e-5)
+
+
+def test_the_text_shows_expressions():
+    graph = capture(lambda x: x.reshape(-1), tenon.ones(3, 4), dynamic={"x": {0: "batch"}})
+
+    assert str(graph).splitlines()[0] == "%0: float32[batch, 4] = input  # x"
+    assert "float32[4*batch] = reshape(%0, shape=(4*batch,))" in str(graph)
+    assert graph.symbols["batch"].example == 3 and graph.arguments[0].avals[0].shape == (3, 4)
+
+
+def test_images_of_any_size():
+    example = MODELS["resnet"]()
+    axes = {"x": {0: "batch", 2: "height", 3: "width"}}
+
+    graph = capture(example.model, *example.args, dynamic=axes)
+
+    assert "(height + 1)//2" in str(graph) and "(width + 7)//8" in str(graph)
+    for shape in ((1, 3, 33, 47), (3, 3, 64, 40)):
+        x = tenon.randn(*shape)
+        with tenon.no_grad():
+            assert tenon.allclose(graph.run(x), example.model(x), atol=1e-5)
+
+
+def test_text_of_any_length_with_a_causal_mask():
+    example = MODELS["gpt"]()
+
+    graph = capture(example.model, *example.args, dynamic={"tokens": {0: "batch", 1: "length"}})
+
+    for shape in ((1, 1), (3, 17), (2, 64)):
+        tokens = tenon.randint(0, 40, shape)
+        with tenon.no_grad():
+            assert tenon.allclose(graph.run(tokens), example.model(tokens), atol=1e-5)
+
+
+def test_sizes_are_checked_with_names():
+    def function(x, y):
+        return x @ y
+
+    axes = {"x": {0: "rows", 1: "inner"}, "y": {0: "inner"}}
+    graph = capture(function, tenon.ones(2, 3), tenon.ones(3, 4), dynamic=axes)
+
+    assert tuple(graph.run(tenon.ones(5, 6), tenon.ones(6, 4)).shape) == (5, 4)
+    with pytest.raises(
+        ShapeError,
+        match=r"dimension 0 of argument 'y' is 5, but inner = 6 in dimension 1 of argument 'x'",
+    ):
+        graph.run(tenon.ones(2, 6), tenon.ones(5, 4))
+    with pytest.raises(ShapeError, match="dimension 1 is 5, not 4"):
+        graph.run(tenon.ones(2, 3), tenon.ones(3, 5))
+
+
+def test_a_graph_at_given_sizes_is_plain():
+    example = MODELS["digits"]()
+    graph = capture(example.model, *example.args, dynamic={"images": {0: "batch"}})
+
+    plain = graph.at(batch=7)
+
+    assert not plain.symbols and plain.arguments[0].avals[0].shape == (7, 1, 8, 8)
+    assert graph.arguments[0].avals[0].shape == (3, 1, 8, 8)
+    with pytest.raises(ShapeError, match=r"\[3, 1, 8, 8\], but \[7, 1, 8, 8\]"):
+        plain.run(*example.args)
+    with pytest.raises(ArgumentError, match="no size 'width'; those that may change are batch"):
+        graph.at(width=2)
+
+
+def test_lowered_graphs_keep_their_expressions():
+    example = MODELS["gpt"]()
+    graph = capture(example.model, *example.args, dynamic={"tokens": {0: "batch", 1: "length"}})
+    ops = {node.name for node in graph.calls} - {"layer_norm", "softmax", "gelu"} | {
+        "sub", "exp", "sum", "div", "amax", "mean", "rsqrt", "mul", "add", "square", "sqrt", "tanh", "pow", "var",
+    }  # fmt: skip
+
+    lowered = lower(graph, ops)
+
+    assert "softmax" not in {node.name for node in lowered.calls} and lowered.symbols == graph.symbols
+    tokens = tenon.randint(0, 40, (3, 11))
+    with tenon.no_grad():
+        assert tenon.allclose(lowered.run(tokens), example.model(tokens), atol=1e-5)
+
+
+def test_a_branch_on_a_size_is_refused_with_the_line():
+    def function(x):
+        if x.shape[0] > 5:
+            x = x.relu()
+        return x * 2
+
+    with pytest.raises(CaptureError, match=r"test_dynamic\.py:\d+"):
+        capture(function, tenon.ones(3), dynamic={"x": {0: "n"}})
+
+
+def test_a_number_that_depends_on_a_size_is_refused_with_the_line():
+    with pytest.raises(CaptureError, match=r"mul at .*test_dynamic\.py:\d+ depends on the sizes otherwise"):
+        capture(lambda x: x * (1.0 / x.shape[0]), tenon.ones(3), dynamic={"x": {0: "n"}})
+
+
+def test_a_function_that_fails_at_other_sizes_is_refused():
+    linear = nn.Linear(4, 2)
+
+    with pytest.raises(CaptureError, match=r"fails at other sizes than the example's \(width = 4\)"):
+        capture(linear, tenon.ones(3, 4), dynamic={"input": {1: "width"}})
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "match"),
+    [
+        ({"y": {0: "n"}}, "names 'y'; the arguments that are tensors are x"),
+        ({"x": {3: "n"}}, "axis 3 of 'x'"),
+        ({"x": {0: "a b"}}, "which is no name"),
+        ({"x": {0: "n", 1: "n"}}, "two sizes of the examples one name: n is 2, and 3"),
+    ],
+)
+def test_wrong_requests_are_refused(dynamic, match):
+    with pytest.raises(ArgumentError, match=match):
+        capture(lambda x: x + 1, tenon.ones(2, 3), dynamic=dynamic)
+
+
+def test_a_training_step_with_any_batch():
+    model = nn.Linear(3, 2)
+    optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = (model(x) - y).square().sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    graph = capture(
+        step, tenon.randn(4, 3), tenon.randn(4, 2), train=True, dynamic={"x": {0: "n"}, "y": {0: "n"}}
+    )
+    runner = Runner(graph)
+
+    for size in (1, 7):
+        x, y = tenon.randn(size, 3), tenon.randn(size, 2)
+        assert runner(x, y).item() == pytest.approx(step(x, y).item(), rel=1e-5)
+
+
+class Flexible(ReferenceTarget):
+    dynamic = True
+
+
+def test_bundles_keep_sizes_that_change(tmp_path):
+    example = MODELS["digits"]()
+    graph = capture(example.model, *example.args, dynamic={"images": {0: "batch"}})
+    calls = [(tenon.randn(size, 1, 8, 8),) for size in (1, 3, 5)]
+
+    folder = save(graph, tmp_path / "digits", targets=[Flexible()], calls=calls)
+
+    assert verify(folder, found=[Flexible()]).passed
+    read = load(folder).graph
+    assert read.symbols == graph.symbols and read.dynamic == graph.dynamic
+    assert "float32[batch, 10]" in str(read)
+
+
+def test_a_target_of_fixed_sizes_says_so(tmp_path):
+    example = MODELS["net"]()
+    graph = capture(example.model, *example.args, dynamic={"x": {0: "batch"}})
+
+    with pytest.raises(LoweringError, match=r"reference: it has fixed sizes.*graph\.at\(batch=5\)"):
+        save(graph, tmp_path / "net", targets=[ReferenceTarget()])
+    save(graph.at(batch=2), tmp_path / "net", targets=[ReferenceTarget()], calls=[(tenon.ones(2, 4),)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "batch",
+        "4*batch",
+        "batch + 1",
+        "batch - 1",
+        "(batch + 1)//2",
+        "2*((batch - 1)//2) + 3",
+        "batch*length",
+        "7",
+    ],
+)
+def test_sizes_are_read_as_they_are_printed(text):
+    size = sizes.parse(text, ["batch", "length"])
+
+    assert str(size) == text
+    for values in ({"batch": 5, "length": 3}, {"batch": 8, "length": 2}):
+        assert sizes.at(size, values) == eval(text, {}, values)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os')",
+        "batch**99",
+        "batch//0",
+        "batch//batch",
+        "f(1)",
+        "1.5",
+        "x" * 300,
+        "(" * 150,
+        "other",
+        "batch if 1 else 2",
+    ],
+)
+def test_other_text_is_no_size(text):
+    with pytest.raises(BundleError, match="a size is written"):
+        sizes.parse(text, ["batch"])
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        "3*n",
+        "n + 2",
+        "n//2",
+        "(n + 1)//2",
+        "(n + 3)//4",
+        "(n - 1)//2",
+        "n*m",
+        "2*n*m",
+        "n*(m//2)",
+        "n*n",
+        "n + m",
+        "5*n + 1",
+    ],
+)
+def test_expressions_are_found(expected):
+    samples = [{"n": n, "m": m} for n, m in ((5, 7), (9, 7), (5, 11), (12, 7), (5, 17), (33, 38))]
+    values = [eval(expected, {}, s) for s in samples]
+
+    found = sizes.fit(values, samples)
+
+    for n in range(1, 40):
+        s = {"n": n, "m": 2 * n + 1}
+        assert sizes.at(found, s) == eval(expected, {}, s)
+
+
+def test_numbers_without_a_simple_expression_are_not_fitted():
+    samples = [{"n": n} for n in (3, 5, 8, 13, 21)]
+
+    assert sizes.fit([2 ** s["n"] for s in samples], samples) is None
+    assert sizes.fit(list(np.random.default_rng(0).integers(0, 1000, 5)), samples) is None
