@@ -9,7 +9,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.errors import BundleError, LoweringError, PluginNotFoundError
+from tenon.errors import BundleError, CaptureError, LoweringError, PluginNotFoundError
 from tenon.export import capture, load, save, schema, verify
 from tenon.extend import Target
 from tenon.testing import TargetSuite
@@ -190,6 +190,47 @@ def test_what_all_targets_lack_is_said_at_once(tmp_path):
 
     text = str(caught.value)
     assert "poor: the target has no relu" in text and "poorer: the target has no linear" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_decisions_that_a_target_cannot_check_are_refused(tmp_path):
+    def function(x):
+        return x if x.sum() > 0 else -x
+
+    graph = capture(function, tenon.ones(3), guards=True)
+
+    with pytest.raises(LoweringError, match=r"cannot check that Python decides .*test_bundle\.py:\d+"):
+        save(graph, tmp_path / "bundle", targets=[Reference()])
+    folder = save(graph, tmp_path / "bundle")
+    with pytest.raises(CaptureError, match="the graph does not hold"):
+        load(folder).graph.run(-tenon.ones(3))
+
+
+def test_the_number_of_the_step_may_not_decide_unseen(tmp_path):
+    model = nn.Linear(2, 1)
+    optimizer = tenon.optim.RAdam(model.parameters())
+
+    def step(x):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    graph = capture(step, tenon.ones(1, 2), train=True)
+
+    with pytest.raises(LoweringError, match="cannot check that Python decides"):
+        save(graph, tmp_path / "bundle", targets=[Reference()], calls=[(tenon.ones(1, 2),)])
+
+
+def test_vectors_are_those_of_the_model(tmp_path):
+    class Counting(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            Counting.calls += 1
+            return x * Counting.calls
+
+    with pytest.raises(CaptureError, match="computes something else than the model"):
+        save(Counting(), tmp_path / "bundle", (tenon.ones(2),))
     assert list(tmp_path.iterdir()) == []
 
 

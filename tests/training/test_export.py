@@ -46,6 +46,16 @@ def test_the_trained_weights_are_exported(run, tmp_path):
     assert weights and all(tenon.equal(weights[name], saved[name]) for name in weights)
 
 
+def test_any_batch_size(run, tmp_path):
+    done = call("export", run, "-o", tmp_path / "out", "--batch-size", 2, "--any-batch-size")
+
+    assert done.exit_code == 0, done.output
+    bundle = load(tmp_path / "out")
+    assert list(bundle.graph.symbols) == ["batch"]
+    assert {len(each.inputs[0]) for each in bundle.vectors.runs} == {1, 2, 4}
+    assert call("verify", tmp_path / "out").exit_code == 0
+
+
 def test_a_training_step_is_exported(run, tmp_path):
     done = call("export", run, "--train", "-o", tmp_path / "step", "--batch-size", 8)
 

@@ -74,12 +74,14 @@ def save(
     train: bool = False,
     tolerance: float | None = None,
     overwrite: bool = False,
+    model: Callable[..., Nested] | None = None,
 ) -> Path:
     """Write a bundle of a captured graph, or of a model or function with ``examples``, to ``folder``.
 
     ``targets`` are names of plugins' targets, or targets. ``calls`` are the arguments of the test vectors'
     runs (default: the examples; ten runs of a training step). If any target lacks an op, LoweringError names
-    all of them before anything is written. An existing folder is replaced only with ``overwrite``.
+    all of them before anything is written. An existing folder is replaced only with ``overwrite``. ``model``
+    is the function that a given graph was captured from: it computes the outputs of the vectors.
     """
     destination = Path(os.path.abspath(folder))
     if destination.exists() and not overwrite:
@@ -90,7 +92,8 @@ def save(
     lowered = _lowered(graph, chosen)
     if calls is None:
         calls = [graph.example_arguments()] * (10 if graph.writes else 1)
-    vectors = make_vectors(graph, [tuple(call) for call in calls], tolerance)
+    model = model if isinstance(what, CapturedGraph) or train else what
+    vectors = make_vectors(graph, [tuple(call) for call in calls], tolerance, model)
     document, arrays = schema.to_document(graph)
     destination.parent.mkdir(parents=True, exist_ok=True)
     partial = destination.with_name(f".{destination.name}.{secrets.token_hex(6)}.partial")

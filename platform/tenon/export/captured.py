@@ -11,11 +11,10 @@ from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, GraphError, ShapeError
 from tenon.export.places import Path, put
 from tenon.export.runner import Runner
-from tenon.export.signature import ScalarInput, Signature, TensorArgument
+from tenon.export.signature import ScalarInput, Signature
 from tenon.export.sizes import Expression
-from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, lines_of, shown_ref
+from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, printed_lines, shown_ref
 from tenon.graph.scalars import question_text
-from tenon.tensors.pytree import tree_unflatten
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,14 +137,10 @@ class CapturedGraph(Graph):
         """Return the positional arguments that it was captured with; ArgumentError if they are unknown."""
         if len(self.example) != len(self.signature.inputs):
             raise ArgumentError("the graph has no example: pass the arguments of the test runs as calls=.")
-        tensors = iter(self.example)
-        leaves = [
-            next(tensors) if isinstance(each, TensorArgument) else each for each in self.signature.arguments
-        ]
-        args, kwargs = tree_unflatten(leaves, self.signature.in_spec)
+        args, kwargs = self.signature.arguments_of(self.example)
         if kwargs:
             raise ArgumentError(f"the graph takes {', '.join(kwargs)} by name; bundles hold positional ones.")
-        return tuple(args)
+        return args
 
     def run(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Run the graph once, op by op, on the present parameters and state, which stay as they are.
@@ -201,7 +196,7 @@ class CapturedGraph(Graph):
         names = self.names()
         shown = [self.with_sizes(node) for node in self.nodes]
         names |= {node: names[own] for node, own in zip(shown, self.nodes, strict=True)}
-        lines = [line for node in shown for line in lines_of(node, names)]
+        lines = [line for node in shown for line in printed_lines(node, names)]
         lines.append(f"return {', '.join(shown_ref(r, names) for r in self.outputs)}")
         lines += [f"{w.target.label} <- {shown_ref(w.value, names)}" for w in self.writes]
         return "\n".join([*lines, *(guard.text(names) for guard in self.guards)])

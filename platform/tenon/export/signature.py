@@ -89,6 +89,13 @@ class Signature:
                 )
         return tensors
 
+    def arguments_of(self, tensors: Sequence[object]) -> tuple[tuple[Nested, ...], dict[str, Nested]]:
+        """Return ``(args, kwargs)`` with these tensors, in the order of ``inputs``."""
+        given = iter(tensors)
+        leaves = [next(given) if isinstance(each, TensorArgument) else each for each in self.arguments]
+        args, kwargs = tree_unflatten(leaves, self.in_spec)
+        return tuple(args), dict(kwargs)
+
     def unflatten(self, outputs: Sequence[object]) -> Nested:
         """Return the function's result from the graph's outputs."""
         leaves = [outputs[each.index] if isinstance(each, Result) else each for each in self.returned]

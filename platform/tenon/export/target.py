@@ -15,6 +15,7 @@ import numpy as np
 from tenon.errors import LoweringError
 from tenon.export.captured import CapturedGraph
 from tenon.export.lowering import Rule, lower
+from tenon.graph.graph import Node
 
 if TYPE_CHECKING:
     from tenon.export.vectors import Vectors
@@ -37,8 +38,14 @@ class Target:
     #: Whether it writes graphs with sizes that may change (``CapturedGraph.symbols``).
     dynamic: ClassVar[bool] = False
 
+    #: Whether what it writes checks ``graph.guards``. Else graphs in which Python decided by data, or by the
+    #: number of the step, are refused; of decisions by options (a momentum of 0) there is no check.
+    guards: ClassVar[bool] = False
+
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
         """Return ``graph`` in the ops of this target; LoweringError names all that are missing."""
+        if not self.guards:
+            refuse_decisions(graph)
         if graph.symbols and not self.dynamic:
             sizes = ", ".join(f"{name}={each.example}" for name, each in graph.symbols.items())
             raise LoweringError(
@@ -70,3 +77,21 @@ class Target:
     def unavailable(self) -> str | None:
         """Return why nothing can be run on this machine ("no C compiler: gcc"), or None."""
         return None
+
+
+def refuse_decisions(graph: CapturedGraph) -> None:
+    """Raise LoweringError if Python decided by a tensor, or by a number that changes from run to run."""
+    counting = {scalar.name for scalar in graph.signature.scalars if scalar.increment}
+    for guard in graph.guards:
+        if not guard.value.scalar or counting & scalar_names(guard.value.node):
+            raise LoweringError(
+                f"it cannot check that Python decides as it did at {guard.where or 'an unknown place'}: "
+                f"{guard.text(graph.names())}. Compute with where(), or capture without guards=True."
+            )
+
+
+def scalar_names(node: Node) -> set[str]:
+    """Return the names of the scalar inputs that ``node``, a scalar, is computed from."""
+    if node.function == "input":
+        return {node.label}
+    return set().union(*(scalar_names(ref.node) for ref in node.refs))

@@ -6,15 +6,19 @@ follow one another, each from the state that the run before it left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from tenon.engine.types import Nested
-from tenon.errors import LoweringError
+from tenon.errors import CaptureError, LoweringError
 from tenon.export.captured import CapturedGraph
 from tenon.export.runner import Runner, as_array
+from tenon.tensors.autograd.grad_mode import no_grad
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.pytree import tree_flatten
+from tenon.tensors.tensor import Tensor
 
 #: The tolerance of floats, absolute and relative to the output.
 TOLERANCE = 1e-5
@@ -70,11 +74,16 @@ class Vectors:
 
 
 def make_vectors(
-    graph: CapturedGraph, calls: Sequence[tuple[Nested, ...]], tolerance: float | None = None
+    graph: CapturedGraph,
+    calls: Sequence[tuple[Nested, ...]],
+    tolerance: float | None = None,
+    model: Callable[..., Nested] | None = None,
 ) -> Vectors:
     """Run ``graph`` on the arguments of each call, in order, and return what it computed.
 
-    The default tolerance is 1e-5; of a model in 8-bit integers one step, a 255th of the largest output.
+    With ``model``, the function that was captured, its own results are taken; CaptureError if the graph
+    computes others. The default tolerance is 1e-5; of a model in 8-bit integers one step, a 255th of the
+    largest output.
     """
     random = [node for node in graph.calls if node.effect]
     if random:
@@ -89,6 +98,8 @@ def make_vectors(
         inputs = [as_array(leaf) for leaf in graph.signature.flatten(call, {})]
         inputs = [np.array(array) for array in inputs]
         runs.append(Run(inputs, runner.run(inputs)))
+    if model is not None and not graph.writes:
+        runs = _of_model(graph, runs, model)
     if tolerance is not None:
         return Vectors(runs, tolerance, tolerance)
     if any(a.dtype.name in ("int8", "uint8") for node in graph.calls for a in node.avals):
@@ -96,3 +107,21 @@ def make_vectors(
         largest = max((float(np.max(np.abs(out))) for out in floats), default=0.0)
         return Vectors(runs, max(largest / 255, TOLERANCE), TOLERANCE)
     return Vectors(runs)
+
+
+def _of_model(graph: CapturedGraph, runs: Sequence[Run], model: Callable[..., Nested]) -> list[Run]:
+    """Return the runs with the outputs that ``model`` computes; CaptureError if the graph's are others."""
+    result = []
+    for run in runs:
+        args, kwargs = graph.signature.arguments_of([wrap(a, device="cpu") for a in run.inputs])
+        with no_grad():
+            leaves, _ = tree_flatten(model(*args, **kwargs))
+        own = [np.array(as_array(leaf)) for leaf in leaves if isinstance(leaf, Tensor)]
+        excess = Vectors([Run(run.inputs, own)]).excess([run.outputs])
+        if excess > 1:
+            raise CaptureError(
+                f"the graph computes something else than the model: {excess:.3g} times the tolerance of "
+                f"{TOLERANCE}. Python may have decided by something that changed since the capture."
+            )
+        result.append(Run(run.inputs, own))
+    return result

@@ -17,9 +17,11 @@ from tenon.errors import BundleError, ConfigError, TenonError
 from tenon.export import bundle as bundles
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
+from tenon.export.naming import argument_names
 from tenon.export.verify import verify as verify_bundle
 from tenon.nn.layers.dropout import _DropoutNd
 from tenon.plugins import registry
+from tenon.tensors.pytree import tree_flatten
 from tenon.tensors.tensor import Tensor
 from tenon.training import runs
 from tenon.training.session import Session
@@ -34,10 +36,18 @@ _RUNS, _STEPS = 3, 10
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to write.")
 @click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1), help="Of the input.")
 @click.option("--train", is_flag=True, help="Export a training step: forward, backward and optimizer.")
+@click.option("--any-batch-size", is_flag=True, help="Let the size of the batch change from run to run.")
 @click.option("--data", help="module:name of the data, where the run's own is not installed here.")
 @click.option("--overwrite", is_flag=True, help="Replace the folder if it exists.")
 def export(
-    run: Path, targets: str, output: Path, batch_size: int, train: bool, data: str | None, overwrite: bool
+    run: Path,
+    targets: str,
+    output: Path,
+    batch_size: int,
+    train: bool,
+    any_batch_size: bool,
+    data: str | None,
+    overwrite: bool,
 ) -> None:
     """Write the model of RUN_OR_FILE to a folder that checks itself.
 
@@ -50,9 +60,12 @@ def export(
         chosen = [bundles.target_named(name) for name in names if name != "bundle"]
         if (run / bundles.MANIFEST).is_file():
             graph, calls = _of_bundle(run, train)
+            model = None
         else:
-            graph, calls = _of_run(run, batch_size, train, data)
-        folder = bundles.save(graph, output, targets=chosen, calls=calls, overwrite=overwrite)
+            session = _opened(run, train, data)
+            graph, calls = _of_run(session, batch_size, train, any_batch_size)
+            model = None if train else session.model
+        folder = bundles.save(graph, output, targets=chosen, calls=calls, overwrite=overwrite, model=model)
     except TenonError as error:
         runs.refuse(error)
     click.echo(f"exported to {folder}; check it with: tenon verify {output}")
@@ -70,10 +83,8 @@ def _of_bundle(folder: Path, train: bool) -> tuple[CapturedGraph, list[tuple[Nes
     return read.graph, calls
 
 
-def _of_run(
-    run: Path, batch_size: int, train: bool, data: str | None
-) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
-    """Return the graph of a run's model or training step, and the arguments of test runs."""
+def _opened(run: Path, train: bool, data: str | None) -> Session:
+    """Return a session with the model of a run, of a checkpoint, or of the run's compressed model."""
     settings: dict[str, object] = {"device": "cpu"}
     if data is not None:
         settings |= {"data": data, "data_options": {}}
@@ -81,23 +92,45 @@ def _of_run(
     folder, saved = runs.find(run if compressed is None else compressed.parent.parent)
     with tempfile.TemporaryDirectory(prefix="tenon-export-") as temporary:
         session = runs.reopen(folder, saved, Path(temporary) / "run", settings=settings)
-        if compressed is not None:
-            if train:
-                raise ConfigError("a compressed model is not trained any more: leave out --train.")
-            compress = registry.resolve("namespaces", "compress")
-            session.model = compress.load(session.model, serialize.load(compressed))
-        count = _STEPS if train else _RUNS
-        dataset = session.data.train if train else session.data.test
-        batches = list(runs.batches(session, dataset, batch_size, count))
-        batches = [each for each in batches if _size(each) == _size(batches[0])]
+    if compressed is not None:
+        if train:
+            raise ConfigError("a compressed model is not trained any more: leave out --train.")
+        compress = registry.resolve("namespaces", "compress")
+        session.model = compress.load(session.model, serialize.load(compressed))
+    return session
+
+
+def _of_run(
+    session: Session, batch_size: int, train: bool, any_batch_size: bool
+) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
+    """Return the graph of a run's model or training step, and the arguments of test runs."""
+    count = _STEPS if train else _RUNS
+    dataset = session.data.train if train else session.data.test
+    batches = list(runs.batches(session, dataset, batch_size, count))
+    batches = [each for each in batches if _size(each) == _size(batches[0])]
+    function: Callable[..., Nested] = session.model.eval()
+    calls = [(inputs,) for inputs, _ in batches]
     if train:
         session.model.train()
         _leave_dropout_out(session)
-        calls = [tuple(batch) for batch in batches]
-        return capture(_step(session), *calls[0], train=True), calls
-    session.model.eval()
-    calls = [(inputs,) for inputs, _ in batches]
-    return capture(session.model, *calls[0]), calls
+        function, calls = _step(session), [tuple(batch) for batch in batches]
+    dynamic = None
+    if any_batch_size:
+        leaves, _ = tree_flatten((calls[0], {}))
+        names = argument_names(function, calls[0], {})
+        dynamic = {
+            name: {0: "batch"}
+            for name, leaf in zip(names, leaves, strict=True)
+            if isinstance(leaf, Tensor) and leaf.ndim
+        }
+        calls += [tuple(each) for each in ([] if train else _others(session, batch_size))]
+    return capture(function, *calls[0], train=train, dynamic=dynamic), calls
+
+
+def _others(session: Session, batch_size: int) -> list[tuple[Nested, ...]]:
+    """Return the arguments of test runs with batches of other sizes."""
+    sizes = (1, batch_size + 2)
+    return [(inputs,) for size in sizes for inputs, _ in runs.batches(session, session.data.test, size, 1)]
 
 
 def _size(batch: tuple[Nested, Nested]) -> int:
