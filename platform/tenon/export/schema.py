@@ -1,24 +1,24 @@
 """``graph.json``: a captured graph as text, in a versioned schema; ``docs/guide/graph-json.md`` describes it.
 
-``to_document`` writes, ``from_document`` reads and checks: every reference goes to an earlier node, every op
-exists and infers the shapes that stand there, sizes are bounded, and nothing is executed or allocated by what
-the file says.
+``document.py`` writes it. ``from_document`` reads and checks: every reference goes to an earlier node, every
+op exists and infers the shapes that stand there, sizes are bounded, and nothing is executed or allocated by
+what the file says.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import tenon.ops  # noqa: F401 - defines the ops
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Op, table
-from tenon.engine.types import Array
-from tenon.errors import BundleError, LoweringError, TenonError
+from tenon.errors import BundleError, TenonError
 from tenon.export import values
 from tenon.export.captured import CapturedGraph, Guard, Symbol
+from tenon.export.document import SCHEMA, VERSION
+from tenon.export.document import to_document as to_document
 from tenon.export.places import expressions, put
 from tenon.export.signature import Result, ScalarInput, Signature, TensorArgument
 from tenon.export.sizes import Expression
@@ -27,7 +27,6 @@ from tenon.graph.scalar_functions import FUNCTIONS
 from tenon.graph.scalars import QUESTIONS
 from tenon.tensors.tensor import Tensor
 
-SCHEMA, VERSION = "tenon.graph", 1
 #: The largest file that is read, the most nodes, axes, and the largest array, in bytes.
 MAX_FILE, MAX_NODES, MAX_AXES, MAX_BYTES = 1 << 28, 1_000_000, 64, 1 << 38
 #: Kinds of state; arguments are "argument".
@@ -40,120 +39,6 @@ _NODE_KEYS = {
 }
 #: JSON data; its structure is checked where it is read.
 Json: TypeAlias = Any
-
-
-def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]]:
-    """Return ``graph`` as JSON data, and its state and constants by name.
-
-    LoweringError names all calls that cannot be written: those of Python functions.
-    """
-    unwritable = [node for node in graph.calls if not _is_writable(node)]
-    if unwritable:
-        places = ", ".join(f"{node.name} ({node.where or node.module})" for node in unwritable[:5])
-        raise LoweringError(
-            f"{len(unwritable)} calls cannot be written to a file, as they call Python functions: {places}. "
-            "Pass random numbers as arguments, and leave collectives out."
-        )
-    positions = {node: i for i, node in enumerate(graph.nodes)}
-    arrays: dict[str, Array] = {}
-    scalars = {scalar.name: scalar for scalar in graph.signature.scalars}
-    nodes: list[Json] = []
-    taken = {node.label for node in graph.inputs}
-    for node in graph.nodes:
-        shown = graph.with_sizes(node)
-        if node.kind == "input":
-            role = graph.signature.states.get(node.label, "argument")
-            nodes.append({"kind": "input", "name": node.label, "role": role, **_aval(shown.avals[0])})
-            if role != "argument":
-                arrays[node.label] = node.value.raw if isinstance(node.value, Tensor) else node.value
-        elif node.kind == "constant":
-            name = f"constant.{positions[node]}"
-            while name in taken:
-                name += "_"
-            arrays[name] = node.value
-            nodes.append({"kind": "constant", "name": name, **_aval(shown.avals[0])})
-        elif node.kind == "scalar":
-            entry: dict[str, Json] = {"kind": "scalar", "function": node.function}
-            if node.function == "input":
-                scalar = scalars[node.label]
-                entry |= {"name": scalar.name, "value": values.encode(scalar.value)}
-                entry |= {"increment": values.encode(scalar.increment)}
-            else:
-                entry["args"] = [values.encode(a, positions) for a in node.args]
-            nodes.append(entry)
-        else:
-            nodes.append(_call(shown, positions))
-    document = {
-        "schema": SCHEMA,
-        "version": VERSION,
-        "symbols": {
-            name: {"example": each.example, "least": each.least, "most": each.most}
-            for name, each in graph.symbols.items()
-        },
-        "nodes": nodes,
-        "outputs": [_ref(ref, positions) for ref in graph.outputs],
-        "writes": [{"target": positions[w.target], "value": _ref(w.value, positions)} for w in graph.writes],
-        "guards": [
-            {
-                "value": _ref(g.value, positions),
-                "question": g.question,
-                "other": values.encode(g.other, positions),
-                "answer": values.encode(g.answer),
-                "where": _place(g.where),
-            }
-            for g in graph.guards
-        ],
-        "signature": _signature(graph.signature),
-    }
-    return document, arrays
-
-
-def _is_writable(node: Node) -> bool:
-    if node.op.kind is Kind.COLLECTIVE or table.by_name.get(node.name) is not node.op:
-        return False
-    return values.is_plain(node.args) and values.is_plain(node.attrs)
-
-
-def _call(node: Node, positions: Mapping[Node, int]) -> dict[str, Json]:
-    entry: dict[str, Json] = {
-        "kind": "call",
-        "op": node.name,
-        "args": [values.encode(a, positions) for a in node.args],
-        "attrs": {name: values.encode(value) for name, value in node.attrs.items()},
-        "outputs": [_aval(aval) for aval in node.avals],
-    }
-    for name, text in (("module", node.module), ("where", _place(node.where)), ("phase", node.phase)):
-        if text:
-            entry[name] = text
-    return entry
-
-
-def _place(where: str) -> str:
-    """Return ``file:line`` without the folders, which differ from machine to machine."""
-    return Path(where).name
-
-
-def _aval(aval: Aval) -> dict[str, Json]:
-    return {"dtype": values.dtype_name(aval.dtype), "shape": [values.encode(size) for size in aval.shape]}
-
-
-def _ref(ref: Ref, positions: Mapping[Node, int]) -> list[int]:
-    return [positions[ref.node], ref.index]
-
-
-def _signature(signature: Signature) -> dict[str, Json]:
-    return {
-        "in": values.encode_spec(signature.in_spec),
-        "arguments": [
-            {"tensor": a.name} if isinstance(a, TensorArgument) else {"value": values.encode(a)}
-            for a in signature.arguments
-        ],
-        "out": values.encode_spec(signature.out_spec),
-        "returned": [
-            {"output": r.index} if isinstance(r, Result) else {"value": values.encode(r)}
-            for r in signature.returned
-        ],
-    }
 
 
 def parse(data: bytes, source: str) -> dict[str, Json]:
