@@ -206,6 +206,20 @@ def test_decisions_that_a_target_cannot_check_are_refused(tmp_path):
         load(folder).graph.run(-tenon.ones(3))
 
 
+class Own(Reference):
+    """Lowers by itself."""
+
+    def lowered(self, graph):
+        return graph
+
+
+def test_a_target_that_lowers_by_itself_gets_no_sizes_that_change_unless_it_says_so(tmp_path):
+    graph = capture(lambda x: x * 2, tenon.ones(3), dynamic={"x": {0: "n"}})
+
+    with pytest.raises(LoweringError, match="it has fixed sizes, and the graph has n"):
+        save(graph, tmp_path / "bundle", targets=[Own()])
+
+
 def test_the_number_of_the_step_may_not_decide_unseen(tmp_path):
     model = nn.Linear(2, 1)
     optimizer = tenon.optim.RAdam(model.parameters())

@@ -117,7 +117,7 @@ HOSTILE = {
     "the same name twice": (lambda d, a: d["nodes"].insert(1, d["nodes"][0]), "a second input"),
     "write to a call": (
         lambda d, a: d.update(writes=[{"target": len(d["nodes"]) - 1, "value": d["outputs"][0]}]),
-        "no input",
+        "not an input",
     ),
     "other arguments": (
         lambda d, a: d["signature"].update(arguments=[{"tensor": "y"}]),

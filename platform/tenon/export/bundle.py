@@ -136,6 +136,7 @@ def _lowered(graph: CapturedGraph, targets: Sequence[Target]) -> list[CapturedGr
     lowered, problems = [], []
     for target in targets:
         try:
+            target.accept(graph)
             lowered.append(target.lowered(graph))
         except LoweringError as error:
             problems.append(f"{target.name}: {error}")

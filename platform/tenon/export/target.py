@@ -44,6 +44,16 @@ class Target:
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
         """Return ``graph`` in the ops of this target; LoweringError names all that are missing."""
+        self.accept(graph)
+        result = lower(graph, self.ops, self.rules)
+        self.check(result)
+        return result
+
+    def accept(self, graph: CapturedGraph) -> None:
+        """Raise LoweringError for sizes that may change and decisions that this target cannot check.
+
+        Bundles call it before ``lowered``, which a target may override.
+        """
         if not self.guards:
             refuse_decisions(graph)
         if graph.symbols and not self.dynamic:
@@ -52,9 +62,6 @@ class Target:
                 f"it has fixed sizes, and the graph has {', '.join(graph.symbols)}. Write it at given ones: "
                 f"graph.at({sizes})."
             )
-        result = lower(graph, self.ops, self.rules)
-        self.check(result)
-        return result
 
     def check(self, graph: CapturedGraph) -> None:
         """Raise LoweringError if the target cannot write ``graph``, which is in its ops."""
