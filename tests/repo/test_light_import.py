@@ -24,6 +24,7 @@ FIRST_PARTY = {
     "tenon_special",
     "tenon_target_numpy",
     "tenon_tensorboard",
+    "tenon_target_c",
 }
 CORE = {"numpy", "ml_dtypes"}
 #: What start-up files of an environment (``*.pth``) load in every interpreter, with and without tenon.

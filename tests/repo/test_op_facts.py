@@ -69,11 +69,13 @@ def found_in(path, ops):
 
 
 def sources():
-    """Files of the platform and of plugins; a backend's tables are of kernels."""
+    """Files of the platform and of plugins; the tables of backends and export targets are of kernels."""
     for top in ("platform", "plugins"):
         for path in sorted((ROOT / top).rglob("*.py")):
             part = str(path.relative_to(ROOT))
-            if not part.startswith(("platform/tenon/ops/", "platform/tenon/testing/")):
+            if not part.startswith(
+                ("platform/tenon/ops/", "platform/tenon/testing/", "plugins/tenon_target_")
+            ):
                 yield part, path
 
 

@@ -1,0 +1,160 @@
+"""Translate the expressions of elementwise ops (``tenon.extend.expressions``) into C.
+
+Everything is computed in one C type, that of the op's operands. Functions of float32 that C compilers cannot
+vectorize are ours, in ``kernels/mathematics.h``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+
+import numpy as np
+
+_OPERATORS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+#: Functions with a version of ours for floats; the others are C's.
+_OWN = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "maximum", "minimum", "remainder"})
+_NAMES = {"abs": "fabs", "fmax": "fmax", "fmin": "fmin"}
+_SAME_FOR_INTEGERS = frozenset({"floor", "ceil", "trunc", "rint"})
+
+
+def translate(text: str, dtype: np.dtype, names: Mapping[str, str]) -> str:
+    """Return ``text`` as C that computes in ``dtype``; ``names`` has the C text of operands and attrs."""
+    return _Translator(dtype, names).visit(ast.parse(text, mode="eval").body)
+
+
+class _Translator(ast.NodeVisitor):
+    def __init__(self, dtype: np.dtype, names: Mapping[str, str]) -> None:
+        self.dtype, self.names = dtype, names
+        self.real = dtype.kind == "f"
+
+    def visit(self, node: ast.AST) -> str:
+        return str(super().visit(node))
+
+    def generic_visit(self, node: ast.AST) -> str:
+        raise NotImplementedError(f"no C for {ast.dump(node)}")
+
+    def visit_Constant(self, node: ast.Constant) -> str:
+        return literal(node.value, self.dtype)  # type: ignore[arg-type]
+
+    def visit_Name(self, node: ast.Name) -> str:
+        if node.id in self.names:
+            return self.names[node.id]
+        return literal(float(node.id), self.dtype)  # inf, nan
+
+    def visit_IfExp(self, node: ast.IfExp) -> str:
+        return f"({self.visit(node.test)} ? {self.visit(node.body)} : {self.visit(node.orelse)})"
+
+    def visit_Compare(self, node: ast.Compare) -> str:
+        sign = _OPERATORS[type(node.ops[0])]
+        return f"({self.visit(node.left)} {sign} {self.visit(node.comparators[0])})"
+
+    def visit_BinOp(self, node: ast.BinOp) -> str:
+        x, sign, y = self.visit(node.left), _OPERATORS[type(node.op)], self.visit(node.right)
+        if self.dtype.kind == "b" and sign in "+*":
+            sign = "|" if sign == "+" else "&"
+        elif self.dtype.kind == "i" and sign in "+-*" and self.dtype.itemsize >= 4:
+            # Integers wrap around; in C only unsigned ones may.
+            bits = self.dtype.itemsize * 8
+            return f"(int{bits}_t)((uint{bits}_t){x} {sign} (uint{bits}_t){y})"
+        return f"({x} {sign} {y})"
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> str:
+        x = self.visit(node.operand)
+        if isinstance(node.op, ast.Invert):
+            return f"(!{x})" if self.dtype.kind == "b" else f"(~{x})"
+        if not self.real and self.dtype.itemsize >= 4:
+            bits = self.dtype.itemsize * 8
+            return f"(int{bits}_t)(0u - (uint{bits}_t){x})"
+        return f"(-{x})"
+
+    def visit_Call(self, node: ast.Call) -> str:
+        assert isinstance(node.func, ast.Name)
+        return call(node.func.id, [self.visit(a) for a in node.args], self.dtype)
+
+
+def call(name: str, args: list[str], dtype: np.dtype) -> str:
+    """Return the call of a function of the expression language."""
+    x = args[0]
+    if name in ("cast", "conj"):
+        return x
+    if dtype.kind != "f":
+        return _integer_call(name, args, dtype)
+    suffix = "f" if dtype.itemsize == 4 else ""
+    if name == "isnan":
+        return f"({x} != {x})"
+    if name == "isinf":
+        return f"(fabs{suffix}({x}) == INFINITY)"
+    if name == "isfinite":
+        return f"(fabs{suffix}({x}) < INFINITY)"
+    if name == "signbit":
+        return f"(signbit({x}) != 0)"
+    if name in _OWN and not (name in ("exp", "log", "tanh", "erf") and dtype.itemsize == 8):
+        return f"k_{name}{suffix}({', '.join(args)})"
+    return f"{_NAMES.get(name, name)}{suffix}({', '.join(args)})"
+
+
+def _integer_call(name: str, args: list[str], dtype: np.dtype) -> str:
+    x = args[0]
+    if name in _SAME_FOR_INTEGERS:
+        return x
+    if name == "isnan" or name == "isinf":
+        return "0"
+    if name == "isfinite":
+        return "1"
+    if name == "signbit":
+        return f"({x} < 0)"
+    if name == "abs":
+        return f"({x} < 0 ? -{x} : {x})"
+    if name in ("maximum", "fmax"):
+        return f"({x} > {args[1]} ? {x} : {args[1]})"
+    if name in ("minimum", "fmin"):
+        return f"({x} < {args[1]} ? {x} : {args[1]})"
+    raise NotImplementedError(f"no C for {name} of {dtype}")
+
+
+def literal(value: float, dtype: np.dtype) -> str:
+    """Return the C literal of a Python number in ``dtype``."""
+    if dtype.kind == "f":
+        if value != value:
+            return "NAN"
+        number = float(dtype.type(value))
+        if number in (float("inf"), -float("inf")):
+            return "INFINITY" if number > 0 else "(-INFINITY)"
+        text = repr(number) if dtype.itemsize == 8 else f"{_short(number, dtype)}f"
+        return f"({text})" if number < 0 or text.startswith("-") else text
+    number = int(value)
+    if dtype.kind == "b":
+        return str(int(bool(value)))
+    if dtype.itemsize == 8:
+        if number == -(1 << 63):
+            return "INT64_MIN"
+        return f"INT64_C({number})" if number >= 0 else f"(-INT64_C({-number}))"
+    return str(number) if number >= 0 else f"({number})"
+
+
+def _short(number: float, dtype: np.dtype) -> str:
+    text = str(dtype.type(number))
+    return text if "." in text or "e" in text else text + ".0"
+
+
+def convert(text: str, source: np.dtype, target: np.dtype) -> str:
+    """Return ``text`` of dtype ``source`` as C of dtype ``target``."""
+    if source == target:
+        return text
+    if target.kind == "b":
+        return f"({text} != 0)"
+    if source.kind == "f" and target.kind in "iu":
+        whole = f"k_whole({text})"
+        return whole if target.itemsize == 8 else f"({_C[target.name]}){whole}"
+    return f"({_C[target.name]}){text}"
+
+
+_C = {
+    "float32": "float", "float64": "double", "int64": "int64_t", "int32": "int32_t", "int16": "int16_t",
+    "int8": "int8_t", "uint8": "uint8_t", "bool": "uint8_t",
+}  # fmt: skip

@@ -1,0 +1,1 @@
+"""Emitters, one module for each family of ops."""

@@ -1,0 +1,218 @@
+"""Elementwise ops: a group of calls becomes one generated loop, from the ops' own expressions.
+
+``const float t2 = ...;`` is one call; operands are read at strides, so that broadcast and moved operands
+need no copies. Loops with equal text are one C function; sizes and strides are its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.extend import Aval, Node, Op, Ref
+from tenon_target_c.expressions import convert, literal, translate
+from tenon_target_c.program import Program, out, scalar_text
+from tenon_target_c.values import CTYPES, View, supported
+
+#: Expressions of ops that state none, in the same language.
+MORE = {
+    "copy": "b",
+    "once": "a",
+    "refused": "a",
+    "remainder": "remainder(a, b)",
+    "fmod": "fmod(a, b)",
+    "floor_divide": "floor(a / b)",
+    "to_device": "a",
+}
+_FLOATS_ONLY = frozenset({"remainder", "fmod", "floor_divide"})
+
+
+def expression_of(node: Node) -> str | None:
+    """Return the expression of a call, or None if it is not elementwise in C."""
+    op: Op = node.op
+    if op.name == "clamp":
+        low, high = node.args[1], node.args[2]
+        text = "a" if low is None else "maximum(a, b)"
+        return text if high is None else f"minimum({text}, c)"
+    if op.name in MORE:
+        if op.name in _FLOATS_ONLY and node.avals[0].dtype.kind != "f":
+            return None
+        return MORE[op.name]
+    avals = [a.aval if a.__class__ is Ref and not a.scalar else a for a in node.args]
+    return op.expression_for(avals, node.attrs)
+
+
+def is_elementwise(node: Node) -> bool:
+    """Whether a call has a C expression."""
+    if node.kind != "call" or node.op.view or len(node.avals) != 1 or not supported(node.avals[0]):
+        return False
+    if not all(supported(r.aval) for r in node.refs):
+        return False
+    try:
+        text = expression_of(node)
+        if text is None:
+            return False
+        _text_of(node, text, {r: "x" for r in node.refs})
+    except NotImplementedError:
+        return False
+    return True
+
+
+def computed_dtype(node: Node) -> np.dtype:
+    """Return the dtype in which a call computes: the common one of its arrays."""
+    op: Op = node.op
+    operands = node.args[op.promoted_from :]
+    if op.name == "copy":
+        operands = node.args[1:]
+    strong = [a.aval.dtype for a in operands if a.__class__ is Ref and not a.scalar]
+    out_dtype: np.dtype = node.avals[0].dtype
+    if not strong:
+        return out_dtype if out_dtype.kind != "b" else np.dtype(np.float64)
+    if op.name in ("cast", "copy"):
+        return strong[0]
+    common = np.result_type(*strong)
+    fraction = any(a.__class__ is float or (a.__class__ is Ref and a.scalar) for a in operands)
+    if fraction and common.kind in "iub":
+        common = out_dtype if out_dtype.kind == "f" else np.dtype(np.float64)
+    if common.kind == "b" and any(a.__class__ is int for a in operands):
+        common = out_dtype if out_dtype.kind in "iu" else np.dtype(np.int64)
+    return common
+
+
+def _text_of(node: Node, expression: str, texts: dict[Ref, str]) -> str:
+    """Return the C text of a call, given those of its operands; in the dtype of its result."""
+    dtype, target = computed_dtype(node), node.avals[0].dtype
+    if dtype.name not in CTYPES:
+        raise NotImplementedError(f"no C for {dtype}")
+    names: dict[str, str] = {}
+    for letter, a in zip("abc", node.args, strict=False):
+        if a is None:
+            continue
+        if a.__class__ is not Ref:
+            names[letter] = literal(a, dtype)
+        elif a.scalar:
+            names[letter] = convert(texts[a], np.dtype(np.float64), dtype)
+        elif letter == "a" and node.op.promoted_from:
+            names[letter] = texts[a]
+        else:
+            names[letter] = convert(texts[a], a.aval.dtype, dtype)
+    for name, value in {**node.op.defaults, **node.attrs}.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            names[name] = literal(value, dtype)
+    text = translate(expression, dtype, names)
+    return convert(text, np.dtype(np.bool_) if node.op.boolean else dtype, target)
+
+
+def emit_group(program: Program, nodes: Sequence[Node]) -> None:
+    """Add one loop for ``nodes``, of which only the last one's result is stored."""
+    root = nodes[-1]
+    target = program.new(root)
+    emit_loop(program, nodes, target)
+
+
+def emit_loop(program: Program, nodes: Sequence[Node], target: View) -> None:
+    """Add a loop that computes ``nodes`` and stores the last one's result in ``target``."""
+    inside = {n.out() for n in nodes}
+    outside = list(dict.fromkeys(r for n in nodes for r in n.refs if r not in inside))
+    arrays = [r for r in outside if not r.scalar]
+    texts: dict[Ref, str] = {r: f"s{i}" for i, r in enumerate(r for r in outside if r.scalar)}
+    loop = Loop(program, target, [program.view(r) for r in arrays])
+    texts.update((r, f"x{i}") for i, r in enumerate(arrays))
+    lines = []
+    for position, node in enumerate(nodes):
+        expression = expression_of(node)
+        assert expression is not None
+        text = _text_of(node, expression, texts)
+        texts[node.out()] = name = f"t{position}"
+        lines.append(f"const {CTYPES[node.avals[0].dtype.name]} {name} = {text};")
+    loop.emit(lines, texts[nodes[-1].out()], [program.scalars[r] for r in outside if r.scalar], "each")
+
+
+def copy_loop(program: Program, source: View, target: View) -> None:
+    """Add a loop that copies ``source``, broadcast to the shape of ``target``."""
+    loop = Loop(program, target, [source])
+    loop.emit([], convert("x0", source.dtype, target.dtype), [], "copy")
+
+
+def fill(program: Program, target: View, value: float) -> None:
+    """Add a loop that sets all elements of ``target``."""
+    if target.size:
+        Loop(program, target, []).emit([], literal(value, target.dtype), [], "fill")
+
+
+class Loop:
+    """Nested loops over the elements of ``target``, with operands at strides."""
+
+    def __init__(self, program: Program, target: View, operands: Sequence[View]) -> None:
+        self.program, self.target, self.operands = program, target, operands
+        shape = target.shape
+        strides = [target.strides, *(_broadcast(v, shape) for v in operands)]
+        self.sizes, self.strides = collapse(shape, strides)
+
+    def emit(self, lines: Sequence[str], result: str, scalars: Sequence[str], stem: str) -> None:
+        """Add the call of a function with these ``lines`` in its innermost loop."""
+        rank = len(self.sizes)
+        parameters = [f"{self.target.ctype} *restrict out"]
+        parameters += [f"const {v.ctype} *restrict in{i}" for i, v in enumerate(self.operands)]
+        parameters += [f"double s{i}" for i in range(len(scalars))]
+        parameters += [f"long n{d}" for d in range(rank)]
+        arguments: list[object] = [out(self.target), *self.operands, *scalars, *self.sizes]
+        places: list[str] = []
+        for which, strides in enumerate(self.strides):
+            terms = []
+            for d, stride in enumerate(strides):
+                if stride == 1:
+                    terms.append(f"i{d}")
+                elif stride:
+                    name = f"p{which}_{d}"
+                    parameters.append(f"long {name}")
+                    arguments.append(stride)
+                    terms.append(f"i{d} * {name}")
+            places.append(" + ".join(terms) or "0")
+        body = [f"const {v.ctype} x{i} = in{i}[{places[i + 1]}];" for i, v in enumerate(self.operands)]
+        body += [*lines, f"out[{places[0]}] = {result};"]
+        text = "".join(f"{'    ' * (d + 1)}for (long i{d} = 0; i{d} < n{d}; i{d}++)\n" for d in range(rank))
+        indent = "    " * (rank + 1)
+        block = "\n".join(indent + "    " + line for line in body)
+        text = f"static void @({', '.join(parameters)})\n{{\n{text}{indent}{{\n{block}\n{indent}}}\n}}\n"
+        name = self.program.function(text, stem)
+        self.program.step(name, *arguments)  # type: ignore[arg-type]
+
+
+def _broadcast(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
+    array = np.broadcast_to(view.array, shape)
+    return tuple(
+        0 if size == 1 else stride // view.array.itemsize
+        for size, stride in zip(array.shape, array.strides, strict=True)
+    )
+
+
+def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
+    """Drop axes of size 1 and merge neighbours that all operands step through at once."""
+    sizes: list[int] = []
+    result: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        if sizes and all(r[-1] == s[axis] * size for r, s in zip(result, strides, strict=True)):
+            sizes[-1] *= size
+            for r, s in zip(result, strides, strict=True):
+                r[-1] = s[axis]
+        else:
+            sizes.append(size)
+            for r, s in zip(result, strides, strict=True):
+                r.append(s[axis])
+    if not sizes:
+        return [1], [[1] for _ in strides]
+    return sizes, result
+
+
+def number(program: Program, value: object) -> str:
+    """Return the C text of a number or scalar."""
+    return scalar_text(program, value)
+
+
+def zero_size(aval: Aval) -> bool:
+    """Whether an array has no elements."""
+    return aval.size == 0

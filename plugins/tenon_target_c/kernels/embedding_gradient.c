@@ -1,0 +1,18 @@
+/* The rows of grad[count][n] added up by index in out[rows][n]; `padding` is ignored. Returns 1 if an index is
+   outside of the table. */
+int k_embedding_gradient(long count, long rows, long n, const float *grad, const int64_t *index, long padding,
+                         float *out)
+{
+    for (long i = 0; i < rows * n; i++)
+        out[i] = 0.0f;
+    for (long i = 0; i < count; i++, grad += n) {
+        const int64_t r = index[i];
+        if (r < 0 || r >= rows)
+            return 1;
+        if (r == padding)
+            continue;
+        for (long j = 0; j < n; j++)
+            out[r * n + j] += grad[j];
+    }
+    return 0;
+}

@@ -1,0 +1,177 @@
+/* Matrix products of floats: C = A B, then a bias, an addend and ReLU.
+
+   B is packed in panels of 16 columns, [n / 16][k][16], and A in panels of 6 rows, [m / 6][k][6], whose last
+   one has as many rows as are left. A tile of 6 x 16 sums stays in registers; blocks of 256 along k keep a
+   panel of B in the first cache and the rows of A in the second. */
+#include <stddef.h>
+#include <string.h>
+
+#define K_ROWS 6
+#define K_COLUMNS 16
+#define K_DEPTH 256
+
+#if defined(__GNUC__)
+typedef float k_f8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+#define K_TILE(ROWS)                                                                          \
+    static void k_tile_##ROWS(long k, const float *a, const float *b, float *sums)            \
+    {                                                                                         \
+        k_f8 s[ROWS][2];                                                                      \
+        memset(s, 0, sizeof s);                                                               \
+        for (long p = 0; p < k; p++, a += ROWS, b += K_COLUMNS) {                             \
+            const k_f8 b0 = *(const k_f8 *)b, b1 = *(const k_f8 *)(b + 8);                    \
+            for (int i = 0; i < ROWS; i++) {                                                  \
+                s[i][0] += a[i] * b0;                                                         \
+                s[i][1] += a[i] * b1;                                                         \
+            }                                                                                 \
+        }                                                                                     \
+        memcpy(sums, s, sizeof s);                                                            \
+    }
+
+/* One row: four sums for each column, as one alone would wait for itself. */
+static void k_tile_1(long k, const float *a, const float *b, float *sums)
+{
+    k_f8 s[4][2];
+    long p = 0;
+    memset(s, 0, sizeof s);
+    for (; p + 4 <= k; p += 4, b += 4 * K_COLUMNS) {
+        for (int i = 0; i < 4; i++) {
+            s[i][0] += a[p + i] * *(const k_f8 *)(b + i * K_COLUMNS);
+            s[i][1] += a[p + i] * *(const k_f8 *)(b + i * K_COLUMNS + 8);
+        }
+    }
+    for (; p < k; p++, b += K_COLUMNS) {
+        s[0][0] += a[p] * *(const k_f8 *)b;
+        s[0][1] += a[p] * *(const k_f8 *)(b + 8);
+    }
+    s[0][0] += s[1][0] + (s[2][0] + s[3][0]);
+    s[0][1] += s[1][1] + (s[2][1] + s[3][1]);
+    memcpy(sums, s[0], sizeof s[0]);
+}
+#else
+#define K_TILE(ROWS)                                                                          \
+    static void k_tile_##ROWS(long k, const float *a, const float *b, float *sums)            \
+    {                                                                                         \
+        for (int i = 0; i < ROWS * K_COLUMNS; i++)                                            \
+            sums[i] = 0.0f;                                                                   \
+        for (long p = 0; p < k; p++, a += ROWS, b += K_COLUMNS)                               \
+            for (int i = 0; i < ROWS; i++)                                                    \
+                for (int j = 0; j < K_COLUMNS; j++)                                           \
+                    sums[i * K_COLUMNS + j] += a[i] * b[j];                                   \
+    }
+K_TILE(1)
+#endif
+K_TILE(2)
+K_TILE(3)
+K_TILE(4)
+K_TILE(5)
+K_TILE(6)
+
+typedef void (*k_tile)(long k, const float *a, const float *b, float *sums);
+
+static const k_tile k_tiles[K_ROWS + 1] = {NULL,     k_tile_1, k_tile_2, k_tile_3,
+                                           k_tile_4, k_tile_5, k_tile_6};
+
+/* Pack the rows of a[m][k] at strides into panels. */
+void k_pack_rows(long m, long k, const float *a, long row, long column, float *panels)
+{
+    for (long i = 0; i < m; i += K_ROWS) {
+        const long rows = m - i < K_ROWS ? m - i : K_ROWS;
+        for (long r = 0; r < rows; r++)
+            for (long p = 0; p < k; p++)
+                panels[p * rows + r] = a[(i + r) * row + p * column];
+        panels += rows * k;
+    }
+}
+
+/* Pack the columns of b[k][n] at strides into panels; the last one is filled up with zeros. */
+void k_pack_columns(long k, long n, const float *b, long row, long column, float *panels)
+{
+    for (long j = 0; j < n; j += K_COLUMNS) {
+        const long columns = n - j < K_COLUMNS ? n - j : K_COLUMNS;
+        if (columns == K_COLUMNS && column == 1)
+            for (long p = 0; p < k; p++)
+                memcpy(panels + p * K_COLUMNS, b + p * row + j, K_COLUMNS * sizeof(float));
+        else
+            for (long q = 0; q < K_COLUMNS; q++)
+                for (long p = 0; p < k; p++)
+                    panels[p * K_COLUMNS + q] = q < columns ? b[p * row + (j + q) * column] : 0.0f;
+        panels += K_COLUMNS * k;
+    }
+}
+
+/* Store a row of sums: on top of what c has unless `first`, and finished if `last`. */
+static inline void k_store_row(const float *restrict sums, long columns, float *restrict c, int first, int last,
+                               float start, const float *column_bias, const float *addend, int relu)
+{
+    float t[K_COLUMNS];
+    for (long j = 0; j < columns; j++)
+        t[j] = sums[j];
+    if (!first)
+        for (long j = 0; j < columns; j++)
+            t[j] += c[j];
+    if (last) {
+        for (long j = 0; j < columns; j++)
+            t[j] += start;
+        if (column_bias)
+            for (long j = 0; j < columns; j++)
+                t[j] += column_bias[j];
+        if (addend)
+            for (long j = 0; j < columns; j++)
+                t[j] += addend[j];
+        if (relu)
+            for (long j = 0; j < columns; j++)
+                t[j] = 0.0f > t[j] ? 0.0f : t[j];
+    }
+    for (long j = 0; j < columns; j++)
+        c[j] = t[j];
+}
+
+/* Store a tile of sums; `row_bias`, `column_bias` and `addend` may be NULL. */
+static void k_store(const float *sums, long rows, long columns, float *c, long row, int first, int last,
+                    const float *row_bias, const float *column_bias, const float *addend, int relu)
+{
+    for (long i = 0; i < rows; i++, sums += K_COLUMNS, c += row) {
+        const float start = row_bias ? row_bias[i] : 0.0f;
+        const float *more = addend ? addend + i * row : NULL;
+        if (columns == K_COLUMNS)
+            k_store_row(sums, K_COLUMNS, c, first, last, start, column_bias, more, relu);
+        else
+            k_store_row(sums, columns, c, first, last, start, column_bias, more, relu);
+    }
+}
+
+/* One block along k of c[m][n]: `a_depth` and `b_depth` are the lengths along k of the packed panels. */
+void k_block(long m, long n, long k, const float *a, long a_depth, const float *b, long b_depth, float *c,
+             long row, int first, int last, const float *row_bias, const float *column_bias,
+             const float *addend, int relu)
+{
+    float sums[K_ROWS * K_COLUMNS];
+    for (long j = 0; j < n; j += K_COLUMNS, b += K_COLUMNS * b_depth) {
+        const long columns = n - j < K_COLUMNS ? n - j : K_COLUMNS;
+        for (long i = 0; i < m; i += K_ROWS) {
+            const long rows = m - i < K_ROWS ? m - i : K_ROWS;
+            k_tiles[rows](k, a + i * a_depth, b, sums);
+            k_store(sums, rows, columns, c + i * row + j, row, first, last, row_bias ? row_bias + i : NULL,
+                    column_bias ? column_bias + j : NULL, addend ? addend + i * row + j : NULL, relu);
+        }
+    }
+}
+
+/* c[m][n] = a b with a at strides and b in panels; `scratch` has m * min(k, 256) floats. */
+void k_gemm(long m, long n, long k, const float *a, long a_row, long a_column, const float *b, float *c,
+            long row, const float *bias, const float *addend, int relu, float *scratch)
+{
+    long p = 0;
+    do {
+        const long depth = k - p < K_DEPTH ? k - p : K_DEPTH;
+        const float *rows = scratch;
+        if (m == 1 && a_column == 1)
+            rows = a + p;
+        else
+            k_pack_rows(m, depth, a + p * a_column, a_row, a_column, scratch);
+        k_block(m, n, depth, rows, depth, b + p * K_COLUMNS, k, c, row, p == 0, p + depth == k, NULL, bias,
+                addend, relu);
+        p += depth;
+    } while (p < k);
+}

@@ -1,0 +1,38 @@
+/* Pooling: `g` has 0 images, 1-3 input sizes, 4-6 output sizes, 7-9 kernel, 10-12 stride, 13-15 padding,
+   16-18 dilation. */
+/* Windows of 2 x 2 that neither overlap nor leave the images x[images][2 * height (+ 1)][width]. */
+void k_max_pool_2(long images, long rows, long width, long height, long breadth, const float *x, float *out)
+{
+    for (long n = 0; n < images; n++, x += rows * width)
+        for (long h = 0; h < height; h++, out += breadth) {
+            const float *a = x + 2 * h * width, *b = a + width;
+            for (long o = 0; o < breadth; o++)
+                out[o] = k_maximumf(k_maximumf(a[2 * o], a[2 * o + 1]), k_maximumf(b[2 * o], b[2 * o + 1]));
+        }
+}
+
+void k_max_pool(const long *g, const float *x, float *out)
+{
+    const long image = g[1] * g[2] * g[3];
+    for (long n = 0; n < g[0]; n++, x += image)
+        for (long d = 0; d < g[4]; d++)
+            for (long h = 0; h < g[5]; h++, out += g[6]) {
+                for (long o = 0; o < g[6]; o++)
+                    out[o] = -INFINITY;
+                for (long a = 0; a < g[7]; a++)
+                    for (long b = 0; b < g[8]; b++) {
+                        const long iz = d * g[10] + a * g[16] - g[13], iy = h * g[11] + b * g[17] - g[14];
+                        if (iz < 0 || iz >= g[1] || iy < 0 || iy >= g[2])
+                            continue;
+                        for (long c = 0; c < g[9]; c++) {
+                            const float *line = x + (iz * g[2] + iy) * g[3];
+                            const long left = c * g[18] - g[15], stride = g[12];
+                            long first = left < 0 ? (-left + stride - 1) / stride : 0, last = g[6];
+                            if ((last - 1) * stride + left >= g[3])
+                                last = g[3] > left ? (g[3] - 1 - left) / stride + 1 : 0;
+                            for (long o = first; o < last; o++)
+                                out[o] = k_maximumf(out[o], line[o * stride + left]);
+                        }
+                    }
+            }
+}

@@ -1,0 +1,11 @@
+/* Products of the middle axis of x[outer][n][inner]. */
+void k_prod_f32(long outer, long n, long inner, const float *x, float *out)
+{
+    for (long o = 0; o < outer; o++, x += n * inner, out += inner) {
+        for (long j = 0; j < inner; j++)
+            out[j] = 1;
+        for (long i = 0; i < n; i++)
+            for (long j = 0; j < inner; j++)
+                out[j] = out[j] * x[i * inner + j];
+    }
+}

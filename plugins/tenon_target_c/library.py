@@ -1,0 +1,77 @@
+"""The C kernels: which file defines which function, and what else it needs."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "kernels"
+_DEFINITION = re.compile(r"^(?:void|int|float|double|long) (k_\w+)\(([^{;]*)\)\n\{", re.MULTILINE)
+_STATIC = re.compile(r"^static (?:inline )?[\w *]+?\*?(k_\w+)\(", re.MULTILINE)
+_CALL = re.compile(r"\b(k_\w+)\b")
+_INCLUDE = re.compile(r"^#include <[\w.]+>\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class KernelFile:
+    """A file of kernels: its text without includes, its includes, definitions and uses."""
+
+    name: str
+    text: str
+    includes: tuple[str, ...]
+    prototypes: tuple[str, ...]
+    defines: frozenset[str]
+    uses: frozenset[str]
+
+
+@functools.cache
+def files() -> dict[str, KernelFile]:
+    """Return all files by name."""
+    result = {}
+    for path in sorted(FOLDER.glob("*.c")):
+        text = path.read_text()
+        prototypes = tuple(m.group(0).rpartition("\n")[0] + ";" for m in _DEFINITION.finditer(text))
+        defines = frozenset(m.group(1) for m in _DEFINITION.finditer(text)) | frozenset(_STATIC.findall(text))
+        uses = frozenset(_CALL.findall(text)) - defines
+        includes = tuple(i.strip() for i in _INCLUDE.findall(text))
+        body = _INCLUDE.sub("", text).strip() + "\n"
+        result[path.stem] = KernelFile(path.stem, body, includes, prototypes, defines, uses)
+    return result
+
+
+@functools.cache
+def _file_of() -> dict[str, str]:
+    return {function: f.name for f in files().values() for function in f.defines}
+
+
+def needed(functions: Iterable[str]) -> list[KernelFile]:
+    """Return the files that define ``functions``, each after those that it uses."""
+    ordered: dict[str, None] = {}
+    where = _file_of()
+
+    def visit(name: str) -> None:
+        if name in ordered:
+            return
+        for function in sorted(files()[name].uses):
+            if function in where and where[function] != name:
+                visit(where[function])
+        ordered[name] = None
+
+    for function in functions:
+        if function in where:
+            visit(where[function])
+    return [files()[name] for name in ordered]
+
+
+def kernels_source(functions: Iterable[str]) -> tuple[str, str]:
+    """Return the texts of ``kernels.c`` and ``kernels.h``."""
+    used = needed(functions)
+    includes = sorted({i for f in used for i in f.includes} | {"#include <stddef.h>"})
+    source = "\n".join(['#include "kernels.h"', "", *includes, "", *(f.text for f in used)])
+    mathematics = (FOLDER / "mathematics.h").read_text().strip()
+    prototypes = "\n".join(p for f in used for p in f.prototypes)
+    header = f"#ifndef KERNELS_H\n#define KERNELS_H\n\n{mathematics}\n\n{prototypes}\n\n#endif\n"
+    return source, header

@@ -1,0 +1,176 @@
+"""Write the files of a program: ``model.c``, ``model.h``, kernels, weights, test, Makefile."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tenon_target_c.library import kernels_source
+from tenon_target_c.memory import lay_out
+from tenon_target_c.program import Program, Step
+from tenon_target_c.values import Buffer, Pointer, View
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_TYPES = {
+    "float32": "MODEL_FLOAT32", "float64": "MODEL_FLOAT64", "int64": "MODEL_INT64", "int32": "MODEL_INT32",
+    "int16": "MODEL_INT16", "int8": "MODEL_INT8", "uint8": "MODEL_UINT8", "bool": "MODEL_BOOL",
+}  # fmt: skip
+_PREFIXES = {"arena": "a", "weight": "w", "state": "s"}
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names that a program shows: of its arguments and results."""
+
+    title: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+    #: The numbers that a run reads: name, first value, and what each run adds.
+    numbers: Sequence[tuple[str, float, float]] = ()
+
+
+def render(program: Program, names: Names) -> dict[str, bytes]:
+    """Return the files of a program by name, but for test vectors."""
+    sizes = lay_out(program)
+    kernels, header = kernels_source(dict.fromkeys(s.function for s in program.steps))
+    training = program.graph.writes or names.numbers
+    fields = _fields(program, names, sizes)
+    fields["training"] = _filled("training.c", fields) if training else ""
+    model = _filled("model.c", fields)
+    fields["training"] = _filled("training.h", fields) if training else ""
+    return {
+        "model.h": _filled("model.h", fields).encode(),
+        "model.c": model.encode(),
+        "kernels.c": kernels.encode(),
+        "kernels.h": header.encode(),
+        "weights.bin": weights_file(program, sizes),
+        "Makefile": (_TEMPLATES / "Makefile").read_bytes(),
+    }
+
+
+def test_source(absolute: Sequence[float], relative: float) -> bytes:
+    """Return ``test_model.c`` with the absolute tolerance of each output and the relative one of floats."""
+    text = "".join(f"{t!r}, " for t in absolute)
+    return _filled("test_model.c", {"absolute": text, "relative": repr(relative)}).encode()
+
+
+def _filled(template: str, fields: Mapping[str, str]) -> str:
+    text = (_TEMPLATES / template).read_text()
+    return re.sub(r"@(\w+)@", lambda m: fields[m.group(1)], text)
+
+
+def _fields(program: Program, names: Names, sizes: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+    graph = program.graph
+    known = {n.label: program.views[n.out()] for n in graph.inputs if n.value is None}
+    inputs = [known[name] for name in program.arguments]
+    outputs = [program.views[r] for r in graph.outputs]
+    return {
+        "title": names.title.replace("*/", "* /"),
+        "guard": "MODEL_H",
+        "inputs": str(len(inputs)),
+        "outputs": str(len(outputs)),
+        "numbers": str(len(names.numbers)),
+        "memory": "\n".join(
+            f"static {ctype} {_PREFIXES[kind]}_{ctype}[{count}] MODEL_ALIGNED;"
+            for kind, by_type in sizes.items()
+            for ctype, count in by_type.items()
+            if count
+        ),
+        "input_names": _strings(names.inputs),
+        "output_names": _strings(names.outputs),
+        "input_specs": "".join(_spec(v) for v in inputs),
+        "output_specs": "".join(_spec(v) for v in outputs),
+        "parts": "".join(
+            f"{{{_PREFIXES[kind]}_{ctype}, sizeof {_PREFIXES[kind]}_{ctype}}}, "
+            for kind in ("weight", "state")
+            for ctype, count in sizes[kind].items()
+            if count
+        ),
+        "functions": "\n".join(text.replace("@", name, 1) for text, name in program.functions.items()),
+        "arguments": _arguments(program),
+        "scalars": "\n".join(
+            f"    const double {line.replace('numbers[', 'model_numbers[')};" for line in program.scalar_lines
+        ),
+        "conditions": "\n".join(
+            f"    if (!({c.replace('numbers[', 'model_numbers[')}))\n        return MODEL_BAD_NUMBER;"
+            for c in program.conditions
+        ),
+        "steps": "\n".join(_step(s) for s in program.steps),
+        "increments": "\n".join(
+            f"    model_numbers[{i}] += {float(step)!r};"
+            for i, (_, _, step) in enumerate(names.numbers)
+            if step
+        ),
+        "number_names": _strings([n for n, _, _ in names.numbers]),
+        "number_values": "".join(f"{float(v)!r}, " for _, v, _ in names.numbers),
+    }
+
+
+def _strings(texts: Sequence[str]) -> str:
+    return "".join('"' + re.sub(r"[^\w .:\[\]-]", "_", t) + '", ' for t in texts)
+
+
+def _spec(view: View) -> str:
+    shape = ", ".join(map(str, view.shape)) or "0"
+    return f"{{NULL, {_TYPES[view.dtype.name]}, {len(view.shape)}, {{{shape}}}}}, "
+
+
+def _arguments(program: Program) -> str:
+    """Return the lines that name the caller's memory, of arguments that steps touch."""
+    lines: dict[str, None] = {}
+    used = {"input": False, "output": False}
+    for step in program.steps:
+        for a in step.args:
+            if isinstance(a, Pointer) and a.view.buffer.kind in used:
+                b = a.view.buffer
+                used[b.kind] = True
+                const = "const " if b.kind == "input" else ""
+                where = f"{b.kind}s[{b.offset}].data"
+                cast = f"(const {b.ctype} *)" if const else f"({b.ctype} *)"
+                lines[f"    {const}{b.ctype} *const {b.kind}{b.offset} = {cast}{where};"] = None
+    unused = [f"    (void){kind}s;" for kind, found in used.items() if not found]
+    return "\n".join([*lines, *unused])
+
+
+def _step(step: Step) -> str:
+    text = f"{step.function}({', '.join(_argument(a) for a in step.args)})"
+    return f"    if ({text})\n        return MODEL_BAD_INDEX;" if step.fallible else f"    {text};"
+
+
+def _argument(value: object) -> str:
+    if not isinstance(value, Pointer):
+        return str(value).replace("numbers[", "model_numbers[")
+    view = value.view
+    name, offset = base_name(view.buffer), view.offset
+    if view.buffer.kind not in ("input", "output"):
+        offset += view.buffer.offset
+    return f"{name} + {offset}" if offset else name
+
+
+def base_name(buffer: Buffer) -> str:
+    """Return the C name of the memory that has ``buffer``."""
+    if buffer.kind in ("input", "output"):
+        return f"{buffer.kind}{buffer.offset}"
+    return f"{_PREFIXES[buffer.kind]}_{buffer.ctype}"
+
+
+def weights_file(program: Program, sizes: Mapping[str, Mapping[str, int]]) -> bytes:
+    """Return the weights: a header (a name, the size, a checksum), then the memory of each type."""
+    chunks = []
+    buffers = program.buffers()
+    for kind in ("weight", "state"):
+        for ctype, count in sizes[kind].items():
+            own = [b for b in buffers if b.kind == kind and b.ctype == ctype]
+            if not count:
+                continue
+            memory = np.zeros(count, own[0].memory.dtype if own[0].memory.dtype != bool else np.uint8)
+            for b in own:
+                memory[b.offset : b.offset + b.count] = b.memory
+            chunks.append(memory.tobytes())
+    body = b"".join(chunks)
+    return b"tenonc1\n" + len(body).to_bytes(8, "little") + zlib.crc32(body).to_bytes(8, "little") + body

@@ -1,0 +1,136 @@
+"""``CTarget``: a folder of C99 that needs no library but the mathematical one, and allocates nothing.
+
+``make test`` in the folder compiles it and compares it with the test vectors. ``run`` does the same from
+Python, with gcc or what the variable CC names.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tenon.extend import CapturedGraph, Target, Vectors, errors, process_environment
+from tenon_target_c.building import build
+from tenon_target_c.lowering import Lowering, ops_in_c
+from tenon_target_c.source import Names, render, test_source
+from tenon_target_c.values import CTYPES
+
+#: Files of a folder that are compiled.
+SOURCES = ("model.c", "model.h", "kernels.c", "kernels.h", "test_model.c")
+_FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
+#: Seconds after which a compiler or a program counts as hanging.
+_PATIENCE = 600
+_FAST = ("-O3", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math")
+
+
+class CTarget(Target):
+    """Writes ``model.c``, ``model.h``, the kernels that it needs, weights, a test and a Makefile."""
+
+    name = "c"
+    ops = ops_in_c()
+    #: What ``run`` passes to the compiler beside the language and the warnings.
+    optimization: Sequence[str] = _FAST
+
+    def lowered(self, graph: CapturedGraph) -> CapturedGraph:
+        """Return ``graph`` in calls that have a form in C, with known values computed."""
+        self.check(graph)
+        return Lowering(graph).graph
+
+    def check(self, graph: CapturedGraph) -> None:
+        """Raise LoweringError for guards on arrays; those on numbers of a step are checked by each run."""
+        guards = [g for g in graph.guards if not g.value.scalar]
+        if guards:
+            places = ", ".join(dict.fromkeys(g.where or "an unknown place" for g in guards))
+            raise errors.LoweringError(
+                f"the target c checks no guards on arrays; Python decided by values at {places}. "
+                "Compute with where()."
+            )
+
+    def write(self, graph: CapturedGraph, vectors: Vectors | None, folder: Path) -> None:
+        """Write the program of ``graph`` into ``folder``."""
+        program = build(graph)
+        names = Names(
+            "A training step." if graph.writes else "A model.",
+            graph.signature.inputs,
+            [f"output{i}" for i in range(len(graph.outputs))],
+            [(s.name, s.value, s.increment) for s in graph.signature.scalars],
+        )
+        files = render(program, names)
+        files["test_model.c"] = test_source(*_tolerances(graph, vectors))
+        files["vectors.bin"] = b"".join(
+            np.ascontiguousarray(array).tobytes()
+            for run in (vectors.runs if vectors is not None else ())
+            for array in (*run.inputs, *run.outputs)
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+
+    def run(self, folder: Path, runs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
+        """Compile the folder's sources in a temporary one, and return the outputs of each run."""
+        with tempfile.TemporaryDirectory() as scratch:
+            program = Path(scratch) / "program"
+            sources = [str(Path(folder) / name) for name in SOURCES if name.endswith(".c")]
+            _call([compiler(), *_FLAGS, *self.optimization, "-o", str(program), *sources, "-lm"])
+            given, made = Path(scratch) / "inputs.bin", Path(scratch) / "outputs.bin"
+            given.write_bytes(b"".join(_described(a) for run in runs for a in run))
+            shown = _call(
+                [str(program), str(Path(folder) / "weights.bin"), str(given), str(made), str(len(runs))]
+            )
+            return _outputs(shown, made.read_bytes(), len(runs))
+
+    def unavailable(self) -> str | None:
+        """Return that there is no compiler, or None."""
+        return None if shutil.which(compiler()) else f"no C compiler: {compiler()}"
+
+
+def compiler() -> str:
+    """Return the C compiler's command: the variable CC, or gcc."""
+    return process_environment().get("CC") or "gcc"
+
+
+def _tolerances(graph: CapturedGraph, vectors: Vectors | None) -> tuple[list[float], float]:
+    """Return the absolute tolerance of each output, 0 for integers, and the relative one."""
+    absolute = vectors.absolute if vectors is not None else 1e-5
+    relative = vectors.relative if vectors is not None else 1e-5
+    return [absolute if ref.aval.dtype.kind == "f" else 0.0 for ref in graph.outputs], relative
+
+
+def _described(array: np.ndarray) -> bytes:
+    """Return type, rank and sizes of an array, and its elements."""
+    if array.dtype.name not in CTYPES:
+        raise errors.DTypeError(f"C programs take no {array.dtype}; they have {', '.join(CTYPES)}.")
+    head = np.array([list(CTYPES).index(array.dtype.name), array.ndim, *array.shape], np.int64)
+    return head.tobytes() + np.ascontiguousarray(array).tobytes()
+
+
+def _call(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
+    if done.returncode:
+        raise errors.BundleError(
+            f"{Path(command[0]).name} failed with code {done.returncode}: "
+            f"{(done.stderr or done.stdout).strip()[-2000:]}"
+        )
+    return done.stdout
+
+
+def _outputs(shown: str, data: bytes, runs: int) -> list[list[np.ndarray]]:
+    """Return the arrays in ``data``; ``shown`` has a line for the dtype and shape of each output."""
+    lines = [line.split() for line in shown.splitlines()]
+    results: list[list[np.ndarray]] = []
+    start = 0
+    for _ in range(runs):
+        arrays = []
+        for name, *sizes in lines:
+            dtype, shape = np.dtype(name), tuple(map(int, sizes))
+            count = math.prod(shape)
+            arrays.append(np.frombuffer(data, dtype, count, start).reshape(shape).copy())
+            start += count * dtype.itemsize
+        results.append(arrays)
+    return results
