@@ -16,7 +16,7 @@ from tenon_target_c.program import Program, out, shape_text
 from tenon_target_c.values import View
 
 #: Columns of a packed panel, and rows of another: see ``kernels/gemm.c``.
-COLUMNS, ROWS, DEPTH = 16, 6, 256
+COLUMNS, ROWS, DEPTH = 16, 6, 320
 
 
 def rounded(count: int, multiple: int = COLUMNS) -> int:

@@ -3,15 +3,16 @@
    key (10-13), value (14-17), out (18-21, columns side by side) and bias (22-25), which may be NULL.
    `causal`: query i sees keys up to i; `safe`: a query that sees none gives 0. `scratch` has packed keys
    (width * keys rounded up to 16), values (keys * width rounded up to 16), 48 rows of scores and 48 packed
-   rows of up to 256. */
+   rows of up to 320. */
 #define K_QUERIES 48
 
 /* The product of `seen` columns of scores with the first rows of values that were packed `depth` deep. */
 static void k_attention_values(long m, long n, long seen, long depth, const float *scores, const float *values,
                                float *out, long row, float *rows)
 {
-    for (long p = 0; p < seen; p += 256) {
-        const long part = seen - p < 256 ? seen - p : 256;
+    long part = k_depth(seen);
+    for (long p = 0; p < seen; p += part) {
+        part = seen - p < part ? seen - p : part;
         k_pack_rows(m, part, scores + p, seen, 1, rows);
         k_block(m, n, part, rows, part, values + p * 16, depth, out, row, p == 0, p + part == seen, NULL, NULL,
                 NULL, 0);

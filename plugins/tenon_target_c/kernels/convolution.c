@@ -1,6 +1,6 @@
 /* Convolution as a product of the weights, packed in panels of rows, with the windows of the input: `g` has the
-   sizes (see windows.c). Blocks of 256 rows and 192 output positions of the windows are packed at a time, into
-   `scratch` (256 * 192 floats). Small images are first copied with their padding to `padded`, unless that is NULL;
+   sizes (see windows.c). Blocks of up to 320 rows and 192 output positions of the windows are packed at a time, into
+   `scratch` (320 * 192 floats). Small images are first copied with their padding to `padded`, unless that is NULL;
    it has 8 floats more than the images of a group. */
 #define K_POSITIONS 192
 
@@ -38,8 +38,9 @@ void k_convolution(const long *g, const float *x, const float *weight, const flo
             }
             for (long start = 0; start < positions; start += K_POSITIONS) {
                 const long count = positions - start < K_POSITIONS ? positions - start : K_POSITIONS;
-                for (long p = 0; p < k; p += 256) {
-                    const long depth = k - p < 256 ? k - p : 256;
+                long depth = k_depth(k);
+                for (long p = 0; p < k; p += depth) {
+                    depth = k - p < depth ? k - p : depth;
                     k_window_rows(sizes, own, p, depth, start, count, scratch, 0, 1, padded != NULL);
                     for (long i = 0; i < outputs; i += 96) {
                         const long m = outputs - i < 96 ? outputs - i : 96;

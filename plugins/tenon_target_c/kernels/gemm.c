@@ -1,14 +1,14 @@
 /* Matrix products of floats: C = A B, then a bias, an addend and ReLU.
 
    B is packed in panels of 16 columns, [n / 16][k][16], and A in panels of 6 rows, [m / 6][k][6], whose last
-   one has as many rows as are left. A tile of 6 x 16 sums stays in registers; blocks of 256 along k keep a
+   one has as many rows as are left. A tile of 6 x 16 sums stays in registers; blocks of up to 320 along k keep a
    panel of B in the first cache and the rows of A in the second. */
 #include <stddef.h>
 #include <string.h>
 
 #define K_ROWS 6
 #define K_COLUMNS 16
-#define K_DEPTH 256
+#define K_DEPTH 320
 
 #if defined(__GNUC__)
 typedef float k_f8 __attribute__((vector_size(32), aligned(4), may_alias));
@@ -72,6 +72,13 @@ typedef void (*k_tile)(long k, const float *a, const float *b, float *sums);
 static const k_tile k_tiles[K_ROWS + 1] = {NULL,     k_tile_1, k_tile_2, k_tile_3,
                                            k_tile_4, k_tile_5, k_tile_6};
 
+/* The length along k of blocks, all of about the same length. */
+long k_depth(long k)
+{
+    const long blocks = (k + K_DEPTH - 1) / K_DEPTH;
+    return blocks > 1 ? ((k + blocks - 1) / blocks + 7) / 8 * 8 : k;
+}
+
 /* Pack the rows of a[m][k] at strides into panels. */
 void k_pack_rows(long m, long k, const float *a, long row, long column, float *panels)
 {
@@ -128,9 +135,18 @@ static inline void k_store_row(const float *restrict sums, long columns, float *
 }
 
 /* Store a tile of sums; `row_bias`, `column_bias` and `addend` may be NULL. */
-static void k_store(const float *sums, long rows, long columns, float *c, long row, int first, int last,
+static void k_store(const float *restrict sums, long rows, long columns, float *restrict c, long row, int first, int last,
                     const float *row_bias, const float *column_bias, const float *addend, int relu)
 {
+    if (first && last && columns == K_COLUMNS && !column_bias && !addend) {
+        const float low = relu ? 0.0f : -INFINITY;
+        for (long i = 0; i < rows; i++, sums += K_COLUMNS, c += row) {
+            const float start = row_bias ? row_bias[i] : 0.0f;
+            for (long j = 0; j < K_COLUMNS; j++)
+                c[j] = low > sums[j] + start ? low : sums[j] + start;
+        }
+        return;
+    }
     for (long i = 0; i < rows; i++, sums += K_COLUMNS, c += row) {
         const float start = row_bias ? row_bias[i] : 0.0f;
         const float *more = addend ? addend + i * row : NULL;
@@ -158,13 +174,13 @@ void k_block(long m, long n, long k, const float *a, long a_depth, const float *
     }
 }
 
-/* c[m][n] = a b with a at strides and b in panels; `scratch` has m * min(k, 256) floats. */
+/* c[m][n] = a b with a at strides and b in panels; `scratch` has m * min(k, 320) floats. */
 void k_gemm(long m, long n, long k, const float *a, long a_row, long a_column, const float *b, float *c,
             long row, const float *bias, const float *addend, int relu, float *scratch)
 {
-    long p = 0;
+    long p = 0, depth = k_depth(k);
     do {
-        const long depth = k - p < K_DEPTH ? k - p : K_DEPTH;
+        depth = k - p < depth ? k - p : depth;
         const float *rows = scratch;
         if (m == 1 && a_column == 1)
             rows = a + p;

@@ -1,6 +1,6 @@
 /* Matrix products of arrays of matrices at strides: sizes are b0, b1, m, n, k, then for each of a, b and c the
    strides along b0, b1, rows and columns (c's columns lie side by side). `scratch` holds the packed b
-   ((n rounded up to 16) * k floats) and then the rows of a (m * min(k, 256)). */
+   ((n rounded up to 16) * k floats) and then the rows of a (m * min(k, 320)). */
 void k_matmul(const long *sizes, const float *a, const float *b, float *c, float *scratch)
 {
     const long m = sizes[2], n = sizes[3], k = sizes[4];

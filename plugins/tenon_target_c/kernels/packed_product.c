@@ -2,9 +2,9 @@
 void k_packed_product(long m, long n, long k, const float *a, const float *b, float *c)
 {
     const long whole = m / 6 * 6, rest = m - whole;
-    long p = 0;
+    long p = 0, depth = k_depth(k);
     do {
-        const long depth = k - p < 256 ? k - p : 256;
+        depth = k - p < depth ? k - p : depth;
         const int last = p + depth == k;
         if (whole)
             k_block(whole, n, depth, a + p * 6, k, b + p * 16, k, c, n, p == 0, last, NULL, NULL, NULL, 0);

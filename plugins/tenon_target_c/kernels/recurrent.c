@@ -1,7 +1,7 @@
 /* Recurrent layers. `inputs` has the products of the inputs of all steps with their weights, biases added; step t
    has sizes[t] rows, never more than the step before, and `state` starts as the initial and ends as the last
    states. `weight` is packed in panels of columns. `scratch` has sizes[0] * gates floats for the sums and then
-   sizes[0] * min(width, 256). Where they are not NULL, `kept` gets the activated gates of all rows, and `more` the
+   sizes[0] * min(width, 320). Where they are not NULL, `kept` gets the activated gates of all rows, and `more` the
    cells (LSTM) or the state's part of the candidate (GRU). */
 #include <string.h>
 

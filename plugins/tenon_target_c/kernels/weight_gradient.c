@@ -1,6 +1,6 @@
 /* The gradient of a convolution for its weight: grad times the transposed windows, added up over the batch.
    `matrix` has k * positions floats (k = inputs * taps), `panels` (k rounded up to 16) * positions, `rows`
-   outputs * min(positions, 256). `g` as in windows.c. */
+   outputs * min(positions, 320). `g` as in windows.c. */
 void k_weight_gradient(const long *g, const float *x, const float *grad, float *out, float *matrix, float *panels,
                        float *rows)
 {

@@ -99,6 +99,26 @@ static void k_padded_row(const long *g, const float *x, k_place tap, k_place fro
     }
 }
 
+/* The same for lines of a multiple of 8 floats, straight into panels of `rows` rows. */
+static void k_panel_row(const long *g, const float *x, k_place tap, k_place from, long count, float *panels,
+                        long rows)
+{
+    const long height = g[7], width = g[8];
+    long d = from.z, h = from.y, j = 0;
+    x += (tap.z * g[18] * g[3] + tap.y * g[19]) * g[4] + tap.x * g[20];
+    while (j < count) {
+        const float *line = x + (d * g[12] * g[3] + h * g[13]) * g[4];
+        for (long i = 0; i < width && j < count; i += 8, j += 8)
+            memcpy(panels + j / 16 * 16 * rows + j % 16, line + i, 8 * sizeof(float));
+        if (++h == height) {
+            h = 0;
+            d++;
+        }
+    }
+    if (j % 16)
+        memset(panels + j / 16 * 16 * rows + 8, 0, 8 * sizeof(float));
+}
+
 /* Copy `images` images with their padding of zeros to `out`; `wide` gets the sizes of a convolution without. */
 void k_pad_images(const long *g, long images, const float *x, float *out, long *wide)
 {
@@ -124,13 +144,16 @@ void k_window_rows(const long *g, const float *x, long first, long rows, long st
     const k_place from = k_place_of(start, g[7], g[8]);
     k_place tap = k_place_of(first % taps, g[10], g[11]);
     float row[192 + 16];
+    const int lines = padded && g[14] == 1 && g[8] % 8 == 0 && from.x == 0 && count % 8 == 0;
     x += first / taps * image;
     for (long r = 0; r < rows; r++) {
-        if (padded)
+        if (lines)
+            k_panel_row(g, x, tap, from, count, matrix + r * 16, rows);
+        else if (padded)
             k_padded_row(g, x, tap, from, count, row);
         else
             k_window_row(g, x, tap, from, count, panels ? row : matrix + r * stride);
-        if (panels) {
+        if (panels && !lines) {
             for (long j = count; j % 16; j++)
                 row[j] = 0.0f;
             for (long j = 0; j < count; j += 16)
