@@ -1,4 +1,4 @@
-"""Gradients that can be differentiated again only in part: ``once`` guards them, ``refused`` raises.
+"""Errors of double backward where a gradient's formula cannot be differentiated: ``once`` and ``refused``.
 
 A gradient rule multiplies by ``f.once(slope, mask, operation=...)``. Differentiating that a second time
 raises GradError if any element of ``mask`` is set, where the formula's own derivative would be wrong.
