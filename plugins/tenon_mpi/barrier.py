@@ -46,8 +46,8 @@ class SharedBarrier:
         self, lines: Sequence[memoryview[int]], rank: int, fence: Callable[[], None], background: bool
     ) -> None:
         self.number = 0
-        self.placed = -1
-        """The window place that all ranks passed to the last ``compare``; -1 where they differ."""
+        self.common_position = -1
+        """The position that all ranks passed to the last ``compare``; -1 where they differ."""
         self._mine = lines[rank]
         self._others = [(other, line) for other, line in enumerate(lines) if other != rank]
         self._fence = None if _ORDERED else fence
@@ -66,23 +66,23 @@ class SharedBarrier:
         self._mine[_REPORTED] = 1
         return first
 
-    def compare(self, first: int, second: int, place: int = -1) -> bool:
+    def compare(self, first: int, second: int, position: int = -1) -> bool:
         """Wait for all ranks; return whether all of them passed the same two words.
 
-        ``place`` is the position of an array in a shared window (``Windows.place``), or -1; afterwards
-        ``placed`` is that position if all ranks passed the same one, else -1.
+        ``position`` is that of an array in a shared window (``Windows.position_of``), or -1; afterwards
+        ``common_position`` is that position if all ranks passed the same one, else -1.
         """
         offset = _WORDS + 4 * ((self.number + 1) & 1)
         mine = self._mine
-        mine[offset], mine[offset + 1], mine[offset + 2] = first, second, place
+        mine[offset], mine[offset + 1], mine[offset + 2] = first, second, position
         self.wait()
-        self.placed = place
+        self.common_position = position
         equal = True
         for _, line in self._others:
-            if line[offset + 2] != place:
-                self.placed = -1
+            if line[offset + 2] != position:
+                self.common_position = -1
             if line[offset] != first or line[offset + 1] != second:
-                equal = False  # No early exit: ``placed`` has to be the same on all ranks either way.
+                equal = False  # No early exit: ``common_position`` has to be the same on all ranks.
         return equal
 
     def wait(self) -> None:

@@ -49,7 +49,7 @@ class MpiCommunicator(Communicator):
         background = beside is not None
         self._calls = 0
         self._nodes = nodes
-        self._place = -1
+        self._position = -1
         self._closed = False
         self._progress: Progress | None = None
         self.survives = self.transport in (None, "messages") and fault_tolerance.available(self._mpi)
@@ -87,7 +87,7 @@ class MpiCommunicator(Communicator):
     def traffic(
         cls, call: engine.Call, ranks: int, ranks_per_node: int, *, beside: bool = False
     ) -> engine.Traffic:
-        """The traffic of ``call`` on the transport that ``choose`` would select for ranks so placed."""
+        """The traffic of ``call`` on the transport that ``choose`` selects for this placement of ranks."""
         sizes = np.full(ranks, ranks_per_node)
         sizes[ranks - ranks % ranks_per_node :] = ranks % ranks_per_node
         transport = transports.choose_among(sizes, cls.transport)
@@ -103,8 +103,8 @@ class MpiCommunicator(Communicator):
 
     def _check(self, call: engine.Call) -> None:
         self._calls += 1
-        place, self._place = self._place, -1
-        if not self._compare(call.digest, NO_STEP if self.step is None else self.step, place):
+        position, self._position = self._position, -1
+        if not self._compare(call.digest, NO_STEP if self.step is None else self.step, position):
             engine.settle(self._messages.all_gather_bytes(call.payload(self.step)), self._calls)
 
     def start_all_reduce(
@@ -127,12 +127,12 @@ class MpiCommunicator(Communicator):
         return self._windows.allocate(count, dtype)
 
     def expect_all_reduce(self, source: np.ndarray, in_place: bool) -> None:
-        """Before the comparison: stage a small array, or publish the window place of a larger one."""
+        """Before the comparison: stage a small array, or publish the position of one in a shared window."""
         if self._memory is not None:
             if source.nbytes <= WHOLE_BYTES:
                 self._memory.stage(source)
             elif in_place:
-                self._place = self._windows.place(source)
+                self._position = self._windows.position_of(source)
 
     def perform_all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """All-reduce through shared memory, messages, or both."""

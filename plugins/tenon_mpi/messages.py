@@ -41,8 +41,8 @@ class Messages:
         self._received = [np.empty(0, np.uint8) for _ in range(IN_FLIGHT)]
         self._proposed, self._agreed = np.zeros(4, np.int64), np.zeros(4, np.int64)
 
-    def compare(self, first: int, second: int, place: int = -1) -> bool:
-        """Wait for all ranks; return whether all of them passed the same two words. ``place`` is ignored.
+    def compare(self, first: int, second: int, position: int = -1) -> bool:
+        """Wait for all ranks; return whether all of them passed the same two words. ``position`` is ignored.
 
         One all-reduce gives the maximum, and the minimum as the maximum of the negative.
         """
@@ -108,7 +108,7 @@ class Messages:
         return [gathered[end - count : end].tobytes() for end, count in zip(ends, counts, strict=True)]
 
     def _reduce_piece(
-        self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp, place: int
+        self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp, slot: int
     ) -> Iterator[None]:
         """Exchange and combine one piece; yields once, after the first exchange was started.
 
@@ -117,7 +117,7 @@ class Messages:
         """
         size, rank = self._size, self._rank
         if size == 2 or source.nbytes <= WHOLE_BYTES:
-            rows = self._buffer(place, size, source)
+            rows = self._buffer(slot, size, source)
             wait = self._start("Allgather", source.view(np.uint8), rows.view(np.uint8))
             yield
             wait()
@@ -128,25 +128,25 @@ class Messages:
         counts = [(stop - start) * item for start, stop in itertools.pairwise(bounds)]
         starts = [bound * item for bound in bounds[:-1]]
         own = slice(bounds[rank], bounds[rank + 1])
-        rows = self._buffer(place, size, source[own])
+        rows = self._buffer(slot, size, source[own])
         mine, byte = counts[rank], self._mpi.BYTE
-        places = [index * mine for index in range(size)]
+        offsets = [index * mine for index in range(size)]
         wait = self._start(
             "Alltoallv",
             [source.view(np.uint8), counts, starts, byte],
-            [rows.view(np.uint8), [mine] * size, places, byte],
+            [rows.view(np.uint8), [mine] * size, offsets, byte],
         )
         yield
         wait()
         engine.reduce_into(list(rows), op, rows[0])
         self._call("Allgatherv", rows[0].view(np.uint8), [target.view(np.uint8), counts, starts, byte])
 
-    def _buffer(self, place: int, size: int, like: np.ndarray) -> np.ndarray:
-        """``size`` rows of the dtype and length of ``like``, in reused receive buffer number ``place``."""
+    def _buffer(self, slot: int, size: int, like: np.ndarray) -> np.ndarray:
+        """``size`` rows of the dtype and length of ``like``, in reused receive buffer number ``slot``."""
         needed = size * like.nbytes
-        if needed > self._received[place].size:
-            self._received[place] = np.empty(needed, np.uint8)
-        return self._received[place][:needed].view(like.dtype).reshape(size, like.size)
+        if needed > self._received[slot].size:
+            self._received[slot] = np.empty(needed, np.uint8)
+        return self._received[slot][:needed].view(like.dtype).reshape(size, like.size)
 
     def _call(self, name: str, *arguments: object) -> None:
         self._start(name, *arguments)()

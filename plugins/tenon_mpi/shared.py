@@ -67,8 +67,8 @@ class SharedMemory:
     def all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce flat ``source`` into flat ``target``, which may be the same array.
 
-        Within one node the comparison before it (``compare``) has established the window place of the array,
-        if it is the same on all ranks, and made what ``stage`` copied visible.
+        Within one node the comparison before it (``compare``) has established the array's position in a
+        shared window, if that is the same on all ranks, and made what ``stage`` copied visible.
         """
         if self._between is None and source.nbytes <= WHOLE_BYTES:
             number, rows = self._staged
@@ -79,10 +79,10 @@ class SharedMemory:
             return
         if self._between is not None:
             # Over several nodes calls were compared by messages, so this node's ranks synchronize here.
-            self.barrier.compare(0, 0, self._windows.place(target) if target is source else -1)
-        place = self.barrier.placed
-        if place >= 0:
-            self._reduce_slices(self._slices_at(place, target), op)
+            self.barrier.compare(0, 0, self._windows.position_of(target) if target is source else -1)
+        position = self.barrier.common_position
+        if position >= 0:
+            self._reduce_slices(self._slices_at(position, target), op)
             self.barrier.wait()
             return
         item = source.dtype.itemsize
@@ -159,15 +159,15 @@ class SharedMemory:
         self.barrier.wait()
         engine.reduce_into(rows, op, target)
 
-    def _slices_at(self, place: int, like: np.ndarray) -> list[np.ndarray]:
-        """Views of this rank's slice of every rank's array at ``place`` in a window."""
-        key = place, like.size, like.dtype
+    def _slices_at(self, position: int, like: np.ndarray) -> list[np.ndarray]:
+        """Views of this rank's slice of every rank's array at ``position`` in a window."""
+        key = position, like.size, like.dtype
         slices = self._window_slices.get(key)
         if slices is None:
             if len(self._window_slices) >= CACHED_VIEWS:
                 self._window_slices.clear()
             first, last = slice_bounds(self._rank, self._size, like.size)
-            rows = [row.view(like.dtype) for row in self._windows.rows(place, like.nbytes)]
+            rows = [row.view(like.dtype) for row in self._windows.rows(position, like.nbytes)]
             slices = self._window_slices[key] = [row[first:last] for row in rows]
         return slices
 

@@ -14,8 +14,8 @@ import numpy as np
 from tenon_mpi.library import Mpi, MpiComm
 
 PAGE = 4096
-CACHED_PLACES = 256
-"""Size of the cache of array places."""
+CACHED_POSITIONS = 256
+"""Size of the cache of positions of arrays."""
 
 
 class Window:
@@ -64,7 +64,7 @@ class Windows:
         self._mpi = mpi
         self._node = node
         self._windows: list[Window] = []
-        self._places: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
+        self._positions: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
 
     def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate a zeroed 1-D array in shared memory; collective over the ranks of the node."""
@@ -83,30 +83,30 @@ class Windows:
         self._node.Barrier()  # No rank may write into rows that others are still clearing.
         return array
 
-    def place(self, array: np.ndarray) -> int:
+    def position_of(self, array: np.ndarray) -> int:
         """The window and offset of contiguous ``array`` as one number, comparable between ranks.
 
         -1 if it is in no window.
         """
         if array.base is None:
             return -1
-        known = self._places.get(id(array))
+        known = self._positions.get(id(array))
         if known is not None and known[0]() is array:
-            return known[1]  # Asking NumPy for an address takes 1 us.
+            return known[1]  # Reading an array's address takes 1 us.
         start: int = array.__array_interface__["data"][0] if self._windows else 0
         for number, window in enumerate(self._windows):
             offset = start - window.start
             if 0 <= offset < window.size:
-                if len(self._places) >= CACHED_PLACES:
-                    self._places.clear()
-                self._places[id(array)] = weakref.ref(array), number << 48 | offset
+                if len(self._positions) >= CACHED_POSITIONS:
+                    self._positions.clear()
+                self._positions[id(array)] = weakref.ref(array), number << 48 | offset
                 return number << 48 | offset
         return -1
 
-    def rows(self, place: int, size: int) -> Sequence[np.ndarray]:
-        """Views of the ``size`` bytes at ``place`` in every rank's row."""
-        offset = place & (1 << 48) - 1
-        return [row[offset : offset + size] for row in self._windows[place >> 48].rows]
+    def rows(self, position: int, size: int) -> Sequence[np.ndarray]:
+        """Views of the ``size`` bytes at ``position`` in every rank's row."""
+        offset = position & (1 << 48) - 1
+        return [row[offset : offset + size] for row in self._windows[position >> 48].rows]
 
 
 __all__ = ["Window", "Windows"]

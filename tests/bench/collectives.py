@@ -20,9 +20,9 @@ def without_comparing(communicator):
     """``communicator``, whose ranks still meet before each call, as they must."""
     barrier = communicator._memory.barrier
 
-    def meet(first, second, place=-1):
+    def meet(first, second, position=-1):
         barrier.wait()
-        barrier.placed = place
+        barrier.common_position = position
         return True
 
     communicator._compare = meet

@@ -61,11 +61,11 @@ def test_ranks_meet_in_shared_memory_and_compare_words():
 def disagree(lines, rank):
     barrier = SharedBarrier(lines, rank, lambda: None, False)
     assert not barrier.compare(1 + (rank == 1), 0, 5 + (rank == 2))
-    assert barrier.placed == -1
-    assert barrier.compare(1, 0, 5) and barrier.placed == 5
+    assert barrier.common_position == -1
+    assert barrier.compare(1, 0, 5) and barrier.common_position == 5
 
 
-def test_ranks_that_disagree_know_alike_whether_they_share_a_place():
+def test_ranks_that_disagree_know_alike_whether_they_share_a_position():
     lines = barrier_lines(3)
     children = [forked(disagree, lines, rank) for rank in (1, 2)]
     disagree(lines, 0)
