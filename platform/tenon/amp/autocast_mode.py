@@ -62,14 +62,14 @@ class autocast:
         enabled: bool = True,
         cache_enabled: bool | None = None,
     ) -> None:
-        self.device = state._known(device_type)
+        self.device = state._checked_device_type(device_type)
         self.fast_dtype = state.get_autocast_dtype(device_type) if dtype is None else dtype
         self._cache_enabled = state.is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
-        self._enabled = bool(enabled) and self._possible()
+        self._enabled = bool(enabled) and self._is_supported()
         #: Enabled, dtypes and cache_enabled before each entry.
         self._before: list[tuple[dict[str, bool], dict[str, DType], bool]] = []
 
-    def _possible(self) -> bool:
+    def _is_supported(self) -> bool:
         """Return whether dtype and device support autocast; warn if not."""
         if self.fast_dtype not in (dtypes.bfloat16, dtypes.float16):
             _warn(
@@ -89,7 +89,7 @@ class autocast:
         STATE.dtypes = {**before[1], self.device: self.fast_dtype}
         STATE.cache_enabled = self._cache_enabled
         STATE.nesting += 1
-        STATE.settle()
+        STATE.update_slot()
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -97,7 +97,7 @@ class autocast:
         if STATE.nesting == 0:
             STATE.clear()
         STATE.enabled, STATE.dtypes, STATE.cache_enabled = self._before.pop()
-        STATE.settle()
+        STATE.update_slot()
 
     def __call__(self, func: Function) -> Function:
         """Return ``func`` with this region around each call."""
@@ -137,7 +137,7 @@ def custom_fwd(
 
     With ``cast_inputs``, inside a region, tensors are cast to it and ``forward`` runs without autocast.
     """
-    state._known(device_type)
+    state._checked_device_type(device_type)
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
@@ -158,7 +158,7 @@ def custom_fwd(
 
 def custom_bwd(bwd: Callable[..., Forwarded] | None = None, *, device_type: str) -> Callable[..., Forwarded]:
     """Decorator of a custom Function's ``backward``: runs it with the autocast state of its ``forward``."""
-    state._known(device_type)
+    state._checked_device_type(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 

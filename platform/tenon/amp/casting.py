@@ -89,7 +89,7 @@ class Casting:
             return args
         if policy == "lower":
             target = self.targets[device]
-            return _map_tensors(lambda t: self.lowered(t, target) if _castable(t, device) else t, args)
+            return _map_tensors(lambda t: self.cached_cast(t, target) if _castable(t, device) else t, args)
         if policy == "float32":
             return _map_tensors(lambda t: _to_float32(t) if _castable(t, device) else t, args)
         dtypes = {t.raw.dtype for t in _tensors(args) if _castable(t, device)}
@@ -97,7 +97,7 @@ class Casting:
             return args
         return _map_tensors(lambda t: _to_float32(t) if _castable(t, device) else t, args)
 
-    def lowered(self, tensor: Value, target: np.dtype[np.generic]) -> Value:
+    def cached_cast(self, tensor: Value, target: np.dtype[np.generic]) -> Value:
         """Return ``tensor`` cast to ``target``; the cast of a float32 leaf that requires grad is cached."""
         raw = tensor.raw
         if raw.dtype == target:

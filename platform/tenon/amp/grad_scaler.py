@@ -63,7 +63,7 @@ def _recording() -> bool:
     return WATCHERS.recorder is not None and bool(WATCHERS.recorder.listening())
 
 
-def _fresh() -> _OptimizerState:
+def _new_state() -> _OptimizerState:
     return {"stage": OptState.READY, "found_inf_per_device": {}}
 
 
@@ -112,7 +112,7 @@ class GradScaler:
         self._growth_interval = growth_interval
         self._init_growth_tracker = 0
         self._growth_tracker: Tensor | None = None
-        self._per_optimizer_states: defaultdict[int, _OptimizerState] = defaultdict(_fresh)
+        self._per_optimizer_states: defaultdict[int, _OptimizerState] = defaultdict(_new_state)
         #: In a compiled function: a weak reference to its recorder, and the next value of the growth tracker.
         self._recorded: weakref.ref[object] | None = None
         self._successes: Tensor | None = None
@@ -195,7 +195,7 @@ class GradScaler:
             if _recording() and (self._recorded is None or self._recorded() is not WATCHERS.recorder):
                 WATCHERS.recorder.unsupported("GradScaler.update() apart from step()")
             self._adjust(scale, growth_tracker, any(v.item() for v in found_inf))
-        self._per_optimizer_states = defaultdict(_fresh)
+        self._per_optimizer_states = defaultdict(_new_state)
 
     def _adjust(self, scale: Tensor, growth_tracker: Tensor, overflow: bool) -> None:
         """Shrink ``scale`` after an overflow; else count the iteration and let ``scale`` grow in time."""

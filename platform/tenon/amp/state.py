@@ -35,7 +35,7 @@ class State(threading.local):
         #: The interceptor, in the slot while autocast is on.
         self.casting: Casting | None = None
 
-    def settle(self) -> None:
+    def update_slot(self) -> None:
         """Put the interceptor into the slot if autocast is on for some device, else remove it."""
         targets = {name: self.dtypes[name].numpy for name, on in self.enabled.items() if on}
         if not targets:
@@ -74,7 +74,7 @@ class Region:
         return (*_regions().items(), STATE.cache_enabled)
 
     @contextlib.contextmanager
-    def lifted(self) -> Iterator[None]:
+    def disabled(self) -> Iterator[None]:
         """Context manager: autocast is off, with an empty cache; the state is restored afterwards."""
         names = ("enabled", "dtypes", "cache_enabled", "nesting", "casting")
         before = {name: getattr(STATE, name) for name in names}
@@ -88,7 +88,7 @@ class Region:
         finally:
             for name, value in before.items():
                 setattr(STATE, name, value)
-            STATE.settle()
+            STATE.update_slot()
 
     def around(self, function: Function) -> Function:
         """Return ``function`` in a new region with the settings of this one."""
@@ -107,8 +107,8 @@ def _regions() -> dict[str, dtype]:
     return {name: STATE.dtypes[name] for name, on in STATE.enabled.items() if on}
 
 
-def _known(device_type: object) -> str:
-    """Return ``device_type``; raise ArgumentError unless autocast knows it."""
+def _checked_device_type(device_type: object) -> str:
+    """Return ``device_type``; raise ArgumentError unless autocast supports it."""
     if not isinstance(device_type, str):
         raise ArgumentError(
             f"Expected `device_type` of type `str`, got: `{type(device_type)}`. Pass 'cpu' or 'cuda'."
@@ -129,26 +129,26 @@ def is_autocast_available(device_type: str) -> bool:
 def is_autocast_enabled(device_type: str = "cuda") -> bool:
     """Return whether autocast is on in this thread for ``device_type``; False for types that only PyTorch
     has."""
-    return device_type not in TYPES[2:] and STATE.enabled[_known(device_type)]
+    return device_type not in TYPES[2:] and STATE.enabled[_checked_device_type(device_type)]
 
 
 def set_autocast_enabled(device_type: str | bool, enabled: bool | None = None) -> None:
     """Turn autocast on or off in this thread; with one argument, for "cuda"."""
     if enabled is None:
         device_type, enabled = "cuda", bool(device_type)
-    STATE.enabled = {**STATE.enabled, _known(device_type): bool(enabled)}
-    STATE.settle()
+    STATE.enabled = {**STATE.enabled, _checked_device_type(device_type): bool(enabled)}
+    STATE.update_slot()
 
 
 def get_autocast_dtype(device_type: str) -> dtype:
     """Return the dtype of matrix products under autocast; by default bfloat16 on the CPU, float16 on GPUs."""
-    return STATE.dtypes[_known(device_type)]
+    return STATE.dtypes[_checked_device_type(device_type)]
 
 
 def set_autocast_dtype(device_type: str, dtype: dtype) -> None:
     """Set the dtype of matrix products under autocast."""
-    STATE.dtypes = {**STATE.dtypes, _known(device_type): dtype}
-    STATE.settle()
+    STATE.dtypes = {**STATE.dtypes, _checked_device_type(device_type): dtype}
+    STATE.update_slot()
 
 
 def get_autocast_gpu_dtype() -> dtype:
@@ -174,7 +174,7 @@ def is_autocast_cache_enabled() -> bool:
 def set_autocast_cache_enabled(enabled: bool) -> None:
     """Set whether casts of parameters are cached."""
     STATE.cache_enabled = bool(enabled)
-    STATE.settle()
+    STATE.update_slot()
 
 
 def clear_autocast_cache() -> None:

@@ -203,7 +203,7 @@ class Compiled:
             own = Compiled(casting.around(self.function), self.fullgraph, self.explain)
             own = self.casting.setdefault(key, own)
             own.reasons = self.reasons
-        with casting.lifted():
+        with casting.disabled():
             return own(*args, **kwargs)
 
     def _record(self, case: Case, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:

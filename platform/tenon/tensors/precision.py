@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 
 class _Precision(threading.local):
-    #: This thread's autocast as ``tenon.compile`` sees it: ``key``, ``lifted()`` and ``around(function)``.
+    #: This thread's autocast as ``tenon.compile`` sees it: ``key``, ``disabled()`` and ``around(function)``.
     casting: Any = None
 
 
