@@ -21,7 +21,7 @@ import sys
 from tenon.extend import Config, environment, errors
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
-#: ``madvise``'s advice for huge pages, and the file in which Linux says whether it follows it.
+#: ``madvise``'s advice for huge pages, and the file in which Linux reports whether it follows it.
 _HUGE_PAGES, _CHOICE = 14, "/sys/kernel/mm/transparent_hugepage/enabled"
 _HUGE = 2 << 20
 #: The largest that glibc takes, and where its own adaptation would end.
@@ -41,7 +41,7 @@ def megabytes(config: Config) -> int:
 
 
 def keep_freed_memory(kept: int) -> bool:
-    """Tell glibc to keep ``kept`` megabytes of freed memory; False if nothing was changed."""
+    """Make glibc retain up to ``kept`` megabytes of freed memory; return False if nothing was changed."""
     if not kept or not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
@@ -64,7 +64,7 @@ class _Heap:
 
 
 def _may_choose_pages() -> bool:
-    """Whether Linux gives huge pages to programs that advise them, and NumPy is allowed to."""
+    """Whether Linux allocates huge pages where programs advise them, and NumPy is allowed to."""
     if environment("NUMPY_MADVISE_HUGEPAGE") == "0":
         return False
     try:

@@ -61,9 +61,9 @@ class CpuCompiler(Compiler):
 
     def layouts(self) -> LayoutRules | None:
         """oneDNN's blocked layouts; None without oneDNN."""
-        from tenon_cpu.onednn import available, wanted
+        from tenon_cpu.onednn import available, preferred_layouts
 
-        return wanted if available() else None
+        return preferred_layouts if available() else None
 
     def binding(self) -> AbstractContextManager[None]:
         """A context in which generated kernels are bound that share their temporary arrays."""

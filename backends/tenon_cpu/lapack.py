@@ -29,7 +29,7 @@ _LETTERS = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 
 
 class Routines:
-    """The routines of one dtype, by name; ``found`` says whether the library was found."""
+    """The routines of one dtype, by name; ``found`` is whether the library was found."""
 
     def __init__(self, letter: str) -> None:
         self.letter, self.found = letter, False

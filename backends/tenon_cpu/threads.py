@@ -1,7 +1,7 @@
 """Run a NumPy function on several cores: a range of work is cut into one piece per thread.
 
 NumPy's own loops and compiled kernels run on the thread that calls them and release the interpreter lock;
-only BLAS and oneDNN have threads. ``split`` gives each of a few waiting threads a piece, and holds BLAS to
+only BLAS and oneDNN have threads. ``split`` runs a piece on each of a few waiting threads, and limits BLAS to
 one thread meanwhile: threads that each multiply their own matrices scale fully, while two that share one
 multi-threaded BLAS wait for each other (measured on a 64-image convolution: 9.5 ms against 18 on one thread
 and 26 with both kinds of threads).
@@ -162,8 +162,8 @@ def set_count(count: int) -> None:
     old = pool()
     if not old.blas.found:
         raise errors.UnsupportedError(
-            "set_num_threads: NumPy's BLAS in this process is not an OpenBLAS that can be told. Set"
-            " TENON_NUM_THREADS before starting Python instead."
+            "set_num_threads: NumPy's BLAS in this process is not an OpenBLAS whose number of threads can be"
+            " set. Set TENON_NUM_THREADS before starting Python instead."
         )
     with _pool_lock, old.lock:
         old.blas.set(count)

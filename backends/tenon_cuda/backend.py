@@ -1,6 +1,6 @@
-"""The CUDA backend: the shared reference forwards over CuPy, and the kernels that CuPy's differences ask for.
+"""The CUDA backend: the shared reference forwards over CuPy, and kernels where CuPy differs from NumPy.
 
-CuPy is imported when a CUDA device is first used (or asked about), never before. Every kernel runs on the
+CuPy is imported when a CUDA device is first used or queried. Every kernel runs on the
 device that holds its arrays, whichever device is current. Numbers are drawn on the host and copied: a seed
 gives the same ones on every device.
 
@@ -98,20 +98,24 @@ class CudaBackend(Backend):
     def bind(self, op: Op) -> Kernel:
         """The kernel of ``op``, which runs on the device that holds its arrays."""
         kernel = super().bind(op)
-        return self._anywhere(op.name, kernel) if len(self._devices) > 1 else self._here(op.name, kernel)
+        return (
+            self._on_device_of_arrays(op.name, kernel)
+            if len(self._devices) > 1
+            else self._on_only_device(op.name, kernel)
+        )
 
-    def _here(self, name: str, kernel: Kernel) -> Kernel:
+    def _on_only_device(self, name: str, kernel: Kernel) -> Kernel:
         """Wrap ``kernel`` to raise OutOfMemoryError; for a machine with one device."""
 
         def run(*args: Operand, **attrs: object) -> Operand:
             try:
                 return kernel(*args, **attrs)
             except MemoryError as error:
-                raise self._full(name, error) from error
+                raise self._out_of_memory(name, error) from error
 
         return run
 
-    def _anywhere(self, name: str, kernel: Kernel) -> Kernel:
+    def _on_device_of_arrays(self, name: str, kernel: Kernel) -> Kernel:
         """Wrap ``kernel`` to run on the device that holds its arrays; DeviceError if they are on several."""
         array_type: object = self.array_type
         cuda = self.library.cuda
@@ -120,10 +124,10 @@ class CudaBackend(Backend):
             arrays = [a for a in args if a.__class__ is array_type]
             devices = {a.data.device_id for a in arrays}
             if len(devices) > 1:
-                shown = ", ".join(f"{list(a.shape)} on {self.device_of(a)}" for a in arrays)
+                devices_of_arrays = ", ".join(f"{list(a.shape)} on {self.device_of(a)}" for a in arrays)
                 raise DeviceError(
                     "Expected all tensors to be on the same device, but found at least two devices! "
-                    f"{name} got {shown}. Move them with .to(device)."
+                    f"{name} got {devices_of_arrays}. Move them with .to(device)."
                 )
             try:
                 if not devices or (device := devices.pop()) == cuda.runtime.getDevice():
@@ -131,12 +135,12 @@ class CudaBackend(Backend):
                 with cuda.Device(device):
                     return kernel(*args, **attrs)
             except MemoryError as error:
-                raise self._full(name, error) from error
+                raise self._out_of_memory(name, error) from error
 
         return run
 
     @contextlib.contextmanager
-    def _on(self, device: Device | None, operation: str) -> Iterator[int]:
+    def _current(self, device: Device | None, operation: str) -> Iterator[int]:
         """Make ``device`` current and yield its index; None, or one without an index, is the current device.
 
         A full device raises OutOfMemoryError, which names ``operation``.
@@ -148,9 +152,9 @@ class CudaBackend(Backend):
             with contextlib.nullcontext() if index == current else cuda.Device(index):
                 yield index
         except MemoryError as error:
-            raise self._full(operation, error) from error
+            raise self._out_of_memory(operation, error) from error
 
-    def _full(self, operation: str, error: MemoryError) -> OutOfMemoryError:
+    def _out_of_memory(self, operation: str, error: MemoryError) -> OutOfMemoryError:
         index = self.library.cuda.runtime.getDevice()
         stats, reserved = self.memory_watch.stats(index), self.memory_watch.reserved()
         return OutOfMemoryError(
@@ -162,25 +166,25 @@ class CudaBackend(Backend):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype, device: Device) -> Array:
         """An uninitialised array."""
         self._check_dtype(dtype)
-        with self._on(device, "empty"):
+        with self._current(device, "empty"):
             return self.library.empty(shape, dtype)
 
     def from_host(self, array: np.ndarray, device: Device | None = None) -> Array:
         """A copy of ``array`` on ``device``; CuPy stages it through pinned memory."""
         self._check_dtype(array.dtype)
-        with self._on(device, "copy from the host"):
+        with self._current(device, "copy from the host"):
             return self.library.asarray(array)
 
     def to_host(self, array: Array) -> np.ndarray:
         """A copy of ``array`` as a NumPy array, once everything before it has run."""
-        with self._on(self.device_of(array), "copy to the host"):
+        with self._current(self.device_of(array), "copy to the host"):
             host: np.ndarray = self.library.asnumpy(array)
             return host
 
     def _check_dtype(self, dtype: np.dtype) -> None:
         if dtype.kind == "V" and np.lib.NumpyVersion(np.__version__) < "2.1.2":
             raise DTypeError(
-                f"CuPy knows {dtype} only with NumPy 2.1.2 or newer, this is {np.__version__}. Update NumPy."
+                f"CuPy supports {dtype} only with NumPy 2.1.2 or newer; this is {np.__version__}. Update it."
             )
 
     def as_array(self, value: Operand) -> Array:
@@ -198,19 +202,19 @@ class CudaBackend(Backend):
 
     def synchronize(self, device: Device | None = None) -> None:
         """Wait until everything queued on the device has run."""
-        with self._on(device, "synchronize") as index:
+        with self._current(device, "synchronize") as index:
             self.library.cuda.Device(index).synchronize()
 
     def mark(self, device: Device | None = None) -> Mark:
         """An event in the device's current stream; ``int(mark)`` waits for it."""
-        with self._on(device, "mark") as index:
+        with self._current(device, "mark") as index:
             if index not in self._clocks:
                 self._clocks[index] = Clock(self.library)
             return Mark(self._clocks[index])
 
     def memory(self, device: Device | None = None) -> MemoryStats:
         """Bytes that tensors use, their peak, and the device's total."""
-        with self._on(device, "memory") as index:
+        with self._current(device, "memory") as index:
             return self.memory_watch.stats(index)
 
     # Called by tenon.cuda only.
@@ -240,16 +244,16 @@ class CudaBackend(Backend):
 
     def reserved(self, device: Device | None = None) -> int:
         """Bytes held by the pool."""
-        with self._on(device, "memory"):
+        with self._current(device, "memory"):
             return self.memory_watch.reserved()
 
     def release(self) -> None:
         """Return unused memory of all devices to the driver."""
         for device in self._devices:
-            with self._on(device, "empty_cache"):
+            with self._current(device, "empty_cache"):
                 self.memory_watch.release()
 
     def reset_peak(self, device: Device | None = None) -> None:
         """Reset the peak of memory use to what is in use now."""
-        with self._on(device, "memory") as index:
+        with self._current(device, "memory") as index:
             self.memory_watch.reset(index)

@@ -95,7 +95,7 @@ def _refusal(name: str, error: CupyObject, driver: int, runtime: int) -> str:
             f"{_version(driver)}. Update the driver, or install the CuPy for its CUDA: cupy-cuda12x for 12, "
             "cupy-cuda13x for 13 (never both)."
         )
-    return f"{name} is installed, but the CUDA driver refuses: {_text(error)}. See what `nvidia-smi` says."
+    return f"{name} is installed, but the CUDA driver failed: {_text(error)}. See the output of `nvidia-smi`."
 
 
 def _without_device(name: str, driver: int) -> str:

@@ -1,4 +1,4 @@
-"""Declares the CUDA backend; CuPy is imported when a CUDA device is first asked for."""
+"""Declares the CUDA backend; CuPy is imported when a CUDA device is first used."""
 
 from collections.abc import Mapping
 

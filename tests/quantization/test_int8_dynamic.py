@@ -98,7 +98,7 @@ def test_zeros_and_almost_zeros_give_the_bias(size):
 def test_a_weight_is_packed_once_if_it_cannot_be_written():
     values, scale = weights(48, 64)
     x = whole_numbers(4, 64)
-    kept = int8_dynamic._weights._kept
+    kept = int8_dynamic._weights._entries
     before = len(kept)
 
     F.int8_dynamic_linear(x, values, scale, None)

@@ -12,7 +12,7 @@ import numpy as np
 from tenon.extend import Attr, Kernel
 from tenon_cpu.jit import attention_code as code
 from tenon_cpu.jit.compiler import llvm
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.jit.fusion.chains import Input, bound
 from tenon_cpu.onednn.primitives import address_of
 
@@ -43,7 +43,7 @@ def attends(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
         and shape[-1] == other[-1]
         and shape[-2] >= _FEWEST
         and shape[-1] <= _WIDEST
-        and math.prod(shape[:-1]) * other[-2] >= WORTH
+        and math.prod(shape[:-1]) * other[-2] >= MIN_ELEMENTS
         and llvm.available()
         and shape[-1] % _lanes() == 0
     )

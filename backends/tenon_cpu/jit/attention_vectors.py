@@ -48,7 +48,7 @@ class Vectors(Code):
         return self.number_of(constant(value, TYPES["float32"]))
 
     def number_of(self, text: str) -> str:
-        """A vector constant of a number that is spelt as LLVM does."""
+        """A vector constant of a number in LLVM's notation."""
         return f"<{', '.join([f'float {text}'] * self.lanes)}>"
 
     def sum(self, value: str) -> str:

@@ -56,10 +56,10 @@ class Product:
         self.columns = columns
         self._scale, self._bias = (np.zeros(count * PANEL, _FLOAT) for _ in range(2))
         numbers = np.array([least, *(out or (1, 0))], _FLOAT)
-        self._held = source, np.ascontiguousarray(places, np.int64), np.array(taps, np.int64), numbers
+        self._arrays = source, np.ascontiguousarray(places, np.int64), np.array(taps, np.int64), numbers
         known = {
-            "count": count * groups, "source": address_of(source), "places": address_of(self._held[1]),
-            "taps": address_of(self._held[2]), "tap_count": len(taps), "pairs": -(-inner // 2), "weight": 0,
+            "count": count * groups, "source": address_of(source), "places": address_of(self._arrays[1]),
+            "taps": address_of(self._arrays[2]), "tap_count": len(taps), "pairs": -(-inner // 2), "weight": 0,
             "scale": address_of(self._scale), "bias": address_of(self._bias), "target": 0,
             "target_row": target_row, "rows": rows, "columns": columns, "group": _GROUP, "groups": groups,
             "numbers": address_of(numbers),

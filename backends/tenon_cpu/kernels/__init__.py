@@ -1,1 +1,1 @@
-"""Kernels of NumPy, cut among threads and into blocks; ``table`` says which calls each accepts."""
+"""Kernels of NumPy, divided among threads and into blocks; ``table`` has the calls that each accepts."""

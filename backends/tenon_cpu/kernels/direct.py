@@ -121,7 +121,7 @@ def relu(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
 
 
 def relu_grad(g: np.ndarray, out: np.ndarray) -> np.ndarray:
-    """Select 0 where ``out <= 0``, else ``g``, so that an infinite gradient there gives 0 (0.7, or 1.2 if
+    """Select 0 where ``out <= 0``, else ``g``, so that an infinite gradient there becomes 0 (0.7, or 1.2 if
     large, against 1.9 us)."""
     zero = _ZERO.get(g.dtype.char)
     if zero is None or out.dtype is not g.dtype:

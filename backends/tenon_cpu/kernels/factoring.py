@@ -21,13 +21,13 @@ from tenon.ops import svdvals as _svdvals
 from tenon_cpu import lapack
 
 #: Rows from which LAPACK's routines are faster, whose calls take some 20 us.
-WORTH = 24
+MIN_ROWS = 24
 
 
 def _routines(*arrays: np.ndarray) -> lapack.Routines | None:
     """Return LAPACK's routines for the matrices; None if they are too small or there are none."""
     usable = all(a.ndim > 1 and a.size and a.__class__ is np.ndarray for a in arrays)
-    return lapack.routines(*arrays) if usable and arrays[0].shape[-1] >= WORTH else None
+    return lapack.routines(*arrays) if usable and arrays[0].shape[-1] >= MIN_ROWS else None
 
 
 def lu_parts(x: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -71,7 +71,7 @@ def cholesky(x: np.ndarray) -> np.ndarray:
 def qr(x: np.ndarray, *, mode: str = "reduced") -> tuple[np.ndarray, ...]:
     """Return the QR factors, by blocked Householder reflections, and copies of them as residuals."""
     routines = _routines(x)
-    if routines is None or min(x.shape[-2:]) < WORTH or not routines.has("geqrt"):
+    if routines is None or min(x.shape[-2:]) < MIN_ROWS or not routines.has("geqrt"):
         return NotImplemented
     shapes = [aval.shape for aval in _qr.infer(x, mode=mode)]
     q, r = (np.empty(shape, x.dtype) for shape in shapes)

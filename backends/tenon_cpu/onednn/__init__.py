@@ -39,14 +39,14 @@ How to add a primitive
            ready.release()
            return out
 
-   Its row in ``table`` stands before those it is to beat, and says which arrays it accepts (``representable``
+   Its row in ``table`` precedes those it is to replace, and states which arrays it accepts (``representable``
    excludes empty, broadcast and reversed arrays, float64 ...), when it declines, and ``installed=available``.
 
    An execution belongs to its thread and is in use from the first ``bind`` to the end of the call: no other
    call may use the same cache entry in between.
 4. A prepared call for compiled programs binds once: ``primitive.execution({c.SRC: x, c.DST: out}).call()`` is
    the function without arguments that ``prepare`` returns. See ``prepared_matmul``.
-5. Blocked layouts: pass ``Descriptor.any(shape, dtype)``, ask ``primitive.layout(c.WEIGHTS)``, and if it is
+5. Blocked layouts: pass ``Descriptor.any(shape, dtype)``, read ``primitive.layout(c.WEIGHTS)``, and if it is
    not ``Descriptor.of(array)``, copy with ``packed(array, layout)`` or a ``reorder`` primitive into
    ``layout.buffer()``. A ``Buffer`` is accepted wherever an array is.
 

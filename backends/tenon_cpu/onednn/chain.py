@@ -1,4 +1,4 @@
-"""A primitive with reorders of those arguments whose layout is not the one that it wants.
+"""A primitive with reorders of those arguments whose layout is not the one that it requires.
 
 A ``Chain`` is created once per shape. Eager ops call it with the arrays of each call, to which it keeps no
 references; ``bound`` returns a function without arguments for compiled programs. Scratch memory and the

@@ -1,6 +1,6 @@
 """Packed copies of int8 weights, cached while the weight's arrays are alive and read-only.
 
-A kernel is not told when an array changes, but an array that is read-only, and whose bases are all read-only,
+Kernels are not notified when an array changes, but one that is read-only, with bases that are all read-only,
 cannot change. The layers of ``tenon.quantization`` make their weights read-only. Any other weight is packed
 at every call.
 """
@@ -55,21 +55,21 @@ class PackedWeights:
     """A cache of packed weights, by the identity of the arrays of values and scales."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int], Kept] = {}
+        self._entries: dict[tuple[int, int], Kept] = {}
 
     def get(self, values: Array, scale: Array) -> PackedWeight:
         """Return the packed weight of the two arrays, the cached one if they are the same objects and
         read-only."""
         key = id(values), id(scale)
-        entry = self._kept.get(key)
-        # A freed array and a later one may have the same id; the weak references tell them apart.
+        entry = self._entries.get(key)
+        # A freed array and a later one may have the same id; the weak references distinguish them.
         same = entry is not None and entry[0]() is values and entry[1]() is scale
         if entry is not None and same and not (values.flags.writeable or scale.flags.writeable):
             kept_weight: PackedWeight = entry[2]
             return kept_weight
         packed_weight = PackedWeight()
         if _immutable(values) and _immutable(scale):
-            entries, forget = self._kept, lambda _: self._kept.pop(key, None)
+            entries, forget = self._entries, lambda _: self._entries.pop(key, None)
             entries[key] = weakref.ref(values, forget), weakref.ref(scale, forget), packed_weight
         return packed_weight
 

@@ -8,7 +8,7 @@ it.
 
 A packed layout is a weight's: opaque, chosen by one primitive, and of the same size as the plain array.
 
-Next: ``wanted.py`` chooses the layouts of an op; the op's prepare function accepts them.
+Next: ``preferred_layouts.py`` chooses the layouts of an op; the op's prepare function accepts them.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _blocked(shape: tuple[int, ...], dtype: npt.DTypeLike, block: int) -> Descri
     if tag is None or shape[1] % block:
         raise errors.BackendError(
             f"no layout of {list(shape)} in blocks of {block} channels: it needs 3 to 5 axes and a multiple"
-            f" of {block} channels. Ask Layout.fits first."
+            f" of {block} channels. Check Layout.fits first."
         )
     handle = ctypes.c_void_p()
     runtime().call(

@@ -91,7 +91,7 @@ class Library:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of the search: the library or None, and a text that says which one is in use or why none."""
+    """The result of the search: the library or None, and a text: which one is in use, or why none is."""
 
     library: Library | None
     reason: str
@@ -176,7 +176,7 @@ def _wheel_file() -> Path | None:
 
 
 def _try(path: str) -> Library | str:
-    """Return the library at ``path``, or a text that says why it cannot be used."""
+    """Return the library at ``path``, or a text: why it cannot be used."""
     try:
         functions, quick = _load(path)
     except OSError as error:

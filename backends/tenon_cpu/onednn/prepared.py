@@ -31,8 +31,8 @@ def _prepared(
     thunk: Thunk | None = rule(ins, op_attrs, outs, layouts) if usable else None
     if thunk is None and not layouts.all_plain:
         raise errors.BackendError(
-            f"{name}: nothing computes {[(a.dtype.name, a.shape) for a in arrays]} in the layouts"
-            f" {layouts.inputs} -> {layouts.outputs}. Assign what wanted_layouts gives."
+            f"{name}: no kernel computes {[(a.dtype.name, a.shape) for a in arrays]} in the layouts"
+            f" {layouts.inputs} -> {layouts.outputs}. Assign the layouts that wanted_layouts returns."
         )
     return thunk
 

@@ -27,7 +27,9 @@ def _split(attrs: Attrs) -> tuple[Steps, Geometry]:
     return tuple(attrs[n] for n in STEPS), tuple(attrs[n] for n in _GEOMETRY)
 
 
-def wanted_convolution(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
+def preferred_convolution_layouts(
+    ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs
+) -> Assigned | None:
     """Channels last on both sides, where there is a kernel."""
     shapes = (tuple(ins[0].shape), tuple(ins[1].shape), tuple(outs[0].shape))
     if len(shapes[0]) < 3 or not all(np.prod(s) for s in shapes):
@@ -37,7 +39,7 @@ def wanted_convolution(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attr
     return Assigned((LAST, *(PLAIN,) * (len(ins) - 1)), (LAST,))
 
 
-def wanted_pool(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
+def preferred_pool_layouts(ins: Sequence[Operand], outs: Sequence[Aval], attrs: Attrs) -> Assigned | None:
     """Channels last on both sides, where there is a kernel."""
     shapes = tuple(ins[0].shape), tuple(outs[0].shape)
     usable = np.prod(shapes[0]) and pool(*shapes, **attrs) is not None
@@ -48,7 +50,7 @@ def _described(array: np.ndarray, layout: Layout) -> Descriptor:
     return Descriptor.of(array) if layout == PLAIN else layout.descriptor(array.shape, array.dtype)
 
 
-def _held(ins: Sequence[Operand], out: np.ndarray) -> bool:
+def _are_readable(ins: Sequence[Operand], out: np.ndarray) -> bool:
     """Whether all operands are arrays that oneDNN can read, scale and bias contiguous float32."""
     x, weight, scale, bias = ins
     if not all(isinstance(a, np.ndarray) for a in (x, weight, scale)) or not representable(x):
@@ -62,7 +64,7 @@ def prepare_convolution(
 ) -> Thunk | None:
     """Prepare ``int8_conv``."""
     (x, weight, scale, bias), out = ins, outs[0]
-    if not _held(ins, out):
+    if not _are_readable(ins, out):
         return None
     steps, geometry = _split(attrs)
     ready = bound_convolution(
@@ -77,7 +79,7 @@ def prepare_linear(
 ) -> Thunk | None:
     """Prepare ``int8_linear``."""
     (x, weight, scale, bias), out = ins, outs[0]
-    if not _held(ins, out) or not (x.flags.c_contiguous and out.flags.c_contiguous):
+    if not _are_readable(ins, out) or not (x.flags.c_contiguous and out.flags.c_contiguous):
         return None
     rows = x.reshape(-1, x.shape[-1])
     ready = linear(rows, weight, bias is not None, tuple(attrs[n] for n in STEPS))
@@ -89,7 +91,12 @@ def prepare_dynamic(
 ) -> Thunk | None:
     """Prepare ``int8_dynamic_linear``."""
     (x, weight, scale, bias), out = ins, outs[0]
-    if not _held(ins, out) or not x.flags.carray or not out.flags.c_contiguous or str(x.dtype) != "float32":
+    if (
+        not _are_readable(ins, out)
+        or not x.flags.carray
+        or not out.flags.c_contiguous
+        or str(x.dtype) != "float32"
+    ):
         return None
     rows = x.reshape(-1, x.shape[-1])
     ready = product(rows.shape[0], rows.shape[1], weight.shape[0], bias is not None)
@@ -117,4 +124,4 @@ PREPARE = {
     "int8_max_pool": prepare_pool,
 }
 
-__all__ = ["PREPARE", "wanted_convolution", "wanted_pool"]
+__all__ = ["PREPARE", "preferred_convolution_layouts", "preferred_pool_layouts"]

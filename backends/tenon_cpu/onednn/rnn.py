@@ -1,6 +1,6 @@
 """Recurrent layers: one product for all inputs, a compiled loop over the steps, the weights' gradients last.
 
-The kernels support float32 without a projection of the states. ``table/recurrent.py`` says for which calls
+The kernels support float32 without a projection of the states. ``table/recurrent.py`` states for which calls
 they are used, and ``in_float32`` applies them to 16-bit floats.
 """
 

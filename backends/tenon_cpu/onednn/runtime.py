@@ -136,7 +136,7 @@ def outcome() -> Outcome:
 
 
 def available() -> Availability:
-    """Return whether oneDNN is in use, with a text that says which library or why not."""
+    """Return whether oneDNN is in use, with a text: which library, or why not."""
     result = outcome()
     return Availability(result.library is not None, result.reason)
 

@@ -4,7 +4,7 @@ Some of oneDNN's kernels for float32 products (``gemm:jit:f32`` with more than 8
 to the start of their workspace on the heap. The frame that Linux then writes for a signal handler, three
 kilobytes with wide vectors, overwrites the heap before the workspace; the process aborts some time later
 (``tests/backends/onednn/test_signals.py``). Handlers installed with ``SA_ONSTACK``, as all of Python's are,
-run on the thread's alternate stack instead, if it has one. This module gives one to each thread that uses
+run on the thread's alternate stack instead, if it has one. This module installs one for each thread that uses
 oneDNN and to the OpenMP threads that work for it.
 """
 
@@ -25,7 +25,7 @@ class _Stack(ctypes.Structure):
 
 
 _Region = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-# A CDLL on Linux, else None: what uses its functions runs on Linux only, which a type checker cannot tell.
+# A CDLL on Linux, else None: what uses its functions runs on Linux only, which a type checker cannot know.
 _libc: Any = ctypes.CDLL(None) if sys.platform == "linux" else None
 if _libc is not None:
     _libc.malloc.argtypes, _libc.malloc.restype = (ctypes.c_size_t,), ctypes.c_void_p

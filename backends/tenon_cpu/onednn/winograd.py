@@ -161,7 +161,7 @@ class Winograd:
         self._outer: list[list[tuple[int, Set]]] = [[] for _ in (*inputs, *outputs)]
         self._inner: list[tuple[int, Set]] = []
         self._steps: list[Callable[[], object]] = []
-        self._held: list[object] = []
+        self._kept_alive: list[object] = []
         {"forward": self._forward, "input": self._input, "weight": self._weight}[kind](
             problem, list(inputs), list(outputs)
         )
@@ -270,7 +270,7 @@ class Winograd:
         """Call ``setter`` with the address of ``location``: now for a buffer, else whenever the address
         changes."""
         if isinstance(location, Buffer):
-            self._held.append(location)
+            self._kept_alive.append(location)
             setter(location.address + offset)
         elif location < 0:
             self._inner.append((-1 - location + offset, setter))
@@ -333,7 +333,7 @@ class Winograd:
             self._bind_operands(table, operands or {}, target[2])
         kind = "sum" if operands and "added" in operands else target[0]
         entry = llvm.load(text(matrix, source[0], kind, blocked().block))
-        self._held.append(table)
+        self._kept_alive.append(table)
         self._steps.append(functools.partial(entry, table.ctypes.data, llvm.ALL))
 
     def _bind_operands(self, table: Array, operands: dict[str, int], offset: int) -> None:
@@ -345,7 +345,7 @@ class Winograd:
                 self._on_address(operands[word], functools.partial(table.__setitem__, _WORDS[word]))
             else:
                 constant = np.full(blocked().block, default, np.float32)
-                self._held.append(constant)
+                self._kept_alive.append(constant)
                 table[_WORDS[word]] = address_of(constant)
         if "added" in operands:
             self._on_address(operands["added"], functools.partial(table.__setitem__, _WORDS["added"]), offset)

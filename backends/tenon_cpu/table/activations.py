@@ -8,7 +8,7 @@ import numpy as np
 
 from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
 from tenon_cpu.jit.eager_ops import parts as eager_parts
-from tenon_cpu.jit.eager_ops.calls import WORTH
+from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
 from tenon_cpu.jit.short_floats import ops as short_ops
 from tenon_cpu.kernels import activation, direct, piecewise, pointwise, selection
 from tenon_cpu.table.conditions import NO_OUT, contiguous, floats, real, same_shape
@@ -22,7 +22,7 @@ _BITS = 1 << 12
 _NUMBERS = frozenset((bool, int, float))
 
 _ARRAY = Condition("x.__class__ is ndarray", "x is an array", {"ndarray": np.ndarray}, "type(x)")
-_LARGE = (size_at_least("x", WORTH), *floats("x"))
+_LARGE = (size_at_least("x", MIN_ELEMENTS), *floats("x"))
 _FLOAT_BLOCKS = (Condition("x.dtype.char == 'f'", "x of float32", {}, "x.dtype"), contiguous("x"))
 _IN_PLACE = Condition(
     "(out is None or (out is x and x.flags.carray))", "out is not given, or x itself in C order"
@@ -64,7 +64,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "compiled",
             eager_parts.relu_grad,
-            (size_at_least("g", WORTH), same_shape("g", "out"), *floats("g", "out")),
+            (size_at_least("g", MIN_ELEMENTS), same_shape("g", "out"), *floats("g", "out")),
         ),
         KernelRow(
             "NumPy, by bits in blocks",

@@ -41,9 +41,9 @@ def real(array: str) -> Condition:
     return Condition(f"{array}.dtype.char in 'fd'", f"{array} of float32 or float64", {}, f"{array}.dtype")
 
 
-def rank(array: str, test: str, says: str = "") -> Condition:
+def rank(array: str, test: str, description: str = "") -> Condition:
     """Require a rank that satisfies ``test``, for example ``== 2``."""
-    return Condition(f"{array}.ndim {test}", says or f"{array} has {test} axes", {}, f"{array}.ndim")
+    return Condition(f"{array}.ndim {test}", description or f"{array} has {test} axes", {}, f"{array}.ndim")
 
 
 def indices(array: str) -> Condition:

@@ -12,14 +12,14 @@ from tenon.ops import sigmoid as _sigmoid
 from tenon.ops import sign as _sign
 from tenon_cpu.jit.eager_ops import moves as eager_moves
 from tenon_cpu.jit.eager_ops import points as eager_points
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.jit.short_floats import ops as short_ops
 from tenon_cpu.kernels import direct, pointwise
 from tenon_cpu.table.conditions import NO_OUT, floats, real
 
 _DECLINES = "other dtypes than float32, arrays that broadcast, and where llvmlite is missing"
 _ARRAY = Condition("x.__class__ is ndarray", "x is an array", {"ndarray": np.ndarray}, "type(x)")
-_LARGE = (_ARRAY, NO_OUT, size_at_least("x", WORTH), *floats("x"))
+_LARGE = (_ARRAY, NO_OUT, size_at_least("x", MIN_ELEMENTS), *floats("x"))
 _UNUSUAL = "quotients of 2**22 and more"
 
 
@@ -27,8 +27,8 @@ def generated(op: Op) -> KernelRow:
     """Return the row of the kernel that is generated from the op's expression."""
     arrays = " and ".join(f"{name}.__class__ is ndarray" for name in op.inputs)
     large = Condition(
-        f"{arrays} and {op.inputs[0]}.size >= {WORTH}",
-        f"all inputs are arrays, with {WORTH:,} elements or more",
+        f"{arrays} and {op.inputs[0]}.size >= {MIN_ELEMENTS}",
+        f"all inputs are arrays, with {MIN_ELEMENTS:,} elements or more",
         {"ndarray": np.ndarray},
         f"getattr({op.inputs[0]}, 'size', 1)",
     )
@@ -40,7 +40,7 @@ _SCALAR_EXPONENT = Condition(
     "x of float32 or float64, y is one number",
 )
 _LARGE_SHAPE = Condition(
-    f"prod(shape) >= {WORTH}", f"{WORTH:,} elements or more", {"prod": math.prod}, "shape"
+    f"prod(shape) >= {MIN_ELEMENTS}", f"{MIN_ELEMENTS:,} elements or more", {"prod": math.prod}, "shape"
 )
 _FILLS = Condition(
     "(x.dtype if dtype is None else dtype) is float32 and not (value.__class__ is int and value == 0)",
@@ -51,7 +51,7 @@ _FILLS = Condition(
 
 def add_to(table: KernelTable) -> None:
     """Add the rows of this file's ops to ``table``."""
-    slow = eager_points.outrun()
+    slow = eager_points.without_avx512_loops()
     for wide in eager_points.FOR_WIDE:
         if wide.name in slow and wide.name != "tan":
             table.add(wide.name, generated(wide))
@@ -62,7 +62,7 @@ def add_to(table: KernelTable) -> None:
     sigmoid = (generated(_sigmoid),) if "tanh" in slow else ()  # sigmoid is computed by tanh
     table.add("sigmoid", *sigmoid, KernelRow("NumPy, by tanh in one array", direct.sigmoid))
     table.add("sign", generated(_sign), KernelRow("NumPy, NaN put to 0", direct.sign))
-    divides = asks(eager_points.divides, f"float32, {WORTH:,} elements or more, no out; numba")
+    divides = asks(eager_points.divides, f"float32, {MIN_ELEMENTS:,} elements or more, no out; numba")
     for name in ("remainder", "floor_divide", "fmod"):
         table.add(name, KernelRow("compiled", getattr(eager_points, name), (divides,), _UNUSUAL))
     for name in ("lgamma", "digamma"):
@@ -78,7 +78,7 @@ def add_to(table: KernelTable) -> None:
                 Condition("y.__class__ in (int, float) and y == 3", "y is the number 3", {}, "y"),
                 NO_OUT,
                 _ARRAY,
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
             ),
             _DECLINES,
         ),
@@ -96,7 +96,7 @@ def add_to(table: KernelTable) -> None:
             "generated, between float32 and 16 bits",
             short_ops.cast,
             (
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
                 asks(short_ops.casts, "contiguous, between float32, float16 and bfloat16; llvmlite"),
             ),
         ),
@@ -122,7 +122,7 @@ def _add_moves(table: KernelTable) -> None:
         KernelRow(
             "compiled fill",
             eager_moves.copy,
-            (Condition("out is not None", "out is given"), size_at_least("out", WORTH)),
+            (Condition("out is not None", "out is given"), size_at_least("out", MIN_ELEMENTS)),
             "arrays, and values of another dtype or not in C order",
         ),
     )
@@ -133,7 +133,7 @@ def _add_moves(table: KernelTable) -> None:
             eager_moves.flip,
             (
                 Condition("tuple(axes) == (x.ndim - 1,)", "along the last axis alone", {}, "axes"),
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
                 *floats("x"),
             ),
         ),

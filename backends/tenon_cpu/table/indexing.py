@@ -6,11 +6,11 @@ from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
 from tenon_cpu.jit.eager_ops import lines as eager_lines
 from tenon_cpu.jit.eager_ops import parts as eager_parts
 from tenon_cpu.jit.eager_ops import space as eager_space
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.table.conditions import floats, indices
 
 _OUTSIDE = "an index out of bounds: the reference raises the error"
-_LARGE = (size_at_least("x", WORTH), *floats("x"))
+_LARGE = (size_at_least("x", MIN_ELEMENTS), *floats("x"))
 
 
 def add_to(table: KernelTable) -> None:
@@ -22,8 +22,8 @@ def add_to(table: KernelTable) -> None:
             eager_parts.embedding,
             (
                 Condition(
-                    f"weight.ndim == 2 and indices.size * weight.shape[1] >= {WORTH}",
-                    f"a result of {WORTH:,} elements or more",
+                    f"weight.ndim == 2 and indices.size * weight.shape[1] >= {MIN_ELEMENTS}",
+                    f"a result of {MIN_ELEMENTS:,} elements or more",
                     {},
                     "indices.shape, weight.shape",
                 ),
@@ -39,7 +39,7 @@ def add_to(table: KernelTable) -> None:
             "compiled, in the order of the indices",
             eager_parts.embedding_grad,
             (
-                size_at_least("g", WORTH),
+                size_at_least("g", MIN_ELEMENTS),
                 Condition("not by_frequency", "not scaled by frequency"),
                 Condition("g.shape[:-1] == indices.shape", "a row for each index", {}, "g.shape"),
                 indices("indices"),

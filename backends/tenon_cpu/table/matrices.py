@@ -7,7 +7,7 @@ import numpy as np
 from tenon.extend import Condition, KernelRow, KernelTable, asks, dtype_is, size_at_least
 from tenon_cpu.jit.eager_ops import fourier as eager_fourier
 from tenon_cpu.jit.eager_ops import lines as eager_lines
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.kernels import factoring
 from tenon_cpu.table.conditions import LLVM, floats
 
@@ -18,7 +18,7 @@ _POWERS = "sizes are powers of 2 from 8 to 1,024, and there are many lines"
 
 
 def _large(array: str) -> Condition:
-    least = factoring.WORTH
+    least = factoring.MIN_ROWS
     return Condition(
         f"{array}.ndim > 1 and {array}.shape[-1] >= {least}",
         f"matrices of {least} columns or more",
@@ -38,14 +38,14 @@ def add_to(table: KernelTable) -> None:
     )
     same = Condition("a.shape[:-2] == b.shape[:-2]", "batches of one shape", {}, "a.shape, b.shape")
     few = Condition(
-        f"0 < b.shape[-2] < {factoring.WORTH}", f"fewer than {factoring.WORTH} rows", {}, "b.shape"
+        f"0 < b.shape[-2] < {factoring.MIN_ROWS}", f"fewer than {factoring.MIN_ROWS} rows", {}, "b.shape"
     )
     table.add(
         "solve_triangle",
         KernelRow(
             "compiled, of small matrices",
             eager_lines.solve_triangle,
-            (few, size_at_least("b", WORTH), same, *floats("a", "b")),
+            (few, size_at_least("b", MIN_ELEMENTS), same, *floats("a", "b")),
         ),
         KernelRow("LAPACK, block by block", factoring.solve_triangle, (same, _large("a")), _NO_LAPACK),
     )
@@ -56,7 +56,7 @@ def add_to(table: KernelTable) -> None:
             "LAPACK, by QR", factoring.least_squares, (alone,), f"values that are not finite, {_NO_LAPACK}"
         ),
     )
-    large = size_at_least("x", WORTH)
+    large = size_at_least("x", MIN_ELEMENTS)
     table.add(
         "fft_complex",
         KernelRow(

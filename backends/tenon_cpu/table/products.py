@@ -8,7 +8,7 @@ from tenon.extend import Condition, KernelRow, KernelTable, asks
 from tenon_cpu.jit import attention
 from tenon_cpu.jit.eager_ops import moves as eager_moves
 from tenon_cpu.jit.eager_ops import sparse as eager_sparse
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.kernels import contraction
 from tenon_cpu.kernels.contraction import LARGE, SHARED
 from tenon_cpu.onednn import available as onednn
@@ -71,7 +71,10 @@ _NOT_TINY = Condition(
     "x.size, weight.size",
 )
 _OUTER = Condition(
-    f"x.size * y.size >= {WORTH}", f"a result of {WORTH:,} elements or more", {}, "x.size, y.size"
+    f"x.size * y.size >= {MIN_ELEMENTS}",
+    f"a result of {MIN_ELEMENTS:,} elements or more",
+    {},
+    "x.size, y.size",
 )
 _OUTER_FLOAT = Condition(
     "x.dtype is y.dtype is float32 and x.flags.carray and y.flags.carray",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenon.extend import Condition, KernelRow, KernelTable, asks, itself, size_at_least
 from tenon_cpu.jit.eager_ops import lines as eager_lines
 from tenon_cpu.jit.eager_ops import parts as eager_parts
-from tenon_cpu.jit.eager_ops.calls import WORTH
+from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
 from tenon_cpu.kernels import direct, ordering, products
 from tenon_cpu.table.conditions import LAST_AXIS, NO_OUT, floats, rank
 
@@ -14,14 +14,14 @@ _FEW = 32
 #: Elements from which sorting keys of value and index is faster than NumPy's sort of indices.
 _KEYS = 1 << 10
 
-_LARGE = (size_at_least("x", WORTH), *floats("x"))
+_LARGE = (size_at_least("x", MIN_ELEMENTS), *floats("x"))
 _AXES = Condition("axes", "there are axes to reduce", {}, "axes")
 _DECLINED = "axes in the middle, short runs, other dtypes, and where numba is missing"
 
 
 def add_to(table: KernelTable) -> None:
     """Add the rows of this file's ops to ``table``."""
-    summed = (size_at_least("x", WORTH), _AXES)
+    summed = (size_at_least("x", MIN_ELEMENTS), _AXES)
     table.add(
         "sum",
         KernelRow("compiled", eager_parts.sum, summed, _DECLINED),
@@ -35,7 +35,7 @@ def add_to(table: KernelTable) -> None:
     table.add(
         "sum_to",
         KernelRow("nothing to sum", itself, (Condition("x.shape == shape", "x has that shape"),)),
-        KernelRow("compiled", eager_parts.sum_to, (size_at_least("x", WORTH),), _DECLINED),
+        KernelRow("compiled", eager_parts.sum_to, (size_at_least("x", MIN_ELEMENTS),), _DECLINED),
         KernelRow("NumPy", direct.sum_to),
     )
     runs = asks(eager_lines.runs, "axes are the last ones, and hold 32 elements or more")

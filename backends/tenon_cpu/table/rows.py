@@ -11,7 +11,7 @@ from tenon.ops import softmax as _softmax
 from tenon_cpu.jit.eager_ops import classes as eager_classes
 from tenon_cpu.jit.eager_ops import norms as eager_norms
 from tenon_cpu.jit.eager_ops import rows as eager_rows
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.kernels import rowwise
 from tenon_cpu.onednn import available as onednn
 from tenon_cpu.onednn import norm
@@ -93,7 +93,7 @@ _LONG_CHANNELS = Condition(
     f"x.size >= {_RUN} * x.shape[0] * x.shape[1]", f"channels have {_RUN} elements or more", {}, "x.shape"
 )
 _ONE_EACH = "one float32 vector in C order for each of the channels"
-_CLASSES = (_IMAGES, size_at_least("x", WORTH), indices("target"), *floats("x", "weight?"))
+_CLASSES = (_IMAGES, size_at_least("x", MIN_ELEMENTS), indices("target"), *floats("x", "weight?"))
 _SHAPES = asks(eager_classes.shapes_fit, "target and weight have the shapes that x requires")
 _TOTALS = Condition(
     "total.shape == (x.shape[0], 1, *x.shape[2:])", "total has one element for each target", {}, "total.shape"
@@ -106,10 +106,10 @@ _NO_PRIMITIVE = "where oneDNN has only a slow kernel for these shapes"
 
 def add_to(table: KernelTable) -> None:
     """Add the rows of this file's ops to ``table``."""
-    last = (size_at_least("x", WORTH), LAST_AXIS, *floats("x"))
+    last = (size_at_least("x", MIN_ELEMENTS), LAST_AXIS, *floats("x"))
     blocks = (size_at_least("x", _BLOCKS), LAST_AXIS, contiguous("x"))
     last_grad = (
-        size_at_least("out", WORTH),
+        size_at_least("out", MIN_ELEMENTS),
         Condition("axis == out.ndim - 1", "axis is the last one", {}, "axis"),
         *floats("g", "out"),
         same_shape("g", "out"),
@@ -160,7 +160,7 @@ def _add_norms(table: KernelTable) -> None:
         KernelRow(
             "compiled, row by row",
             eager_rows.layer_norm,
-            (size_at_least("x", WORTH), *floats("x", "weight?", "bias?"), affine),
+            (size_at_least("x", MIN_ELEMENTS), *floats("x", "weight?", "bias?"), affine),
         ),
         KernelRow(
             "NumPy, blocks of rows",
@@ -175,7 +175,7 @@ def _add_norms(table: KernelTable) -> None:
             "compiled, row by row",
             eager_rows.layer_norm_grad,
             (
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
                 Condition("needs[0]", "the gradient of x is needed", {}, "needs"),
                 *floats("x", "g", "mean", "deviation", "weight?"),
                 same_shape("g", "x"),
@@ -208,7 +208,7 @@ def _add_norms(table: KernelTable) -> None:
             eager_norms.batch_norm,
             (
                 _MATRIX,
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
                 *floats("x", "weight?", "bias?"),
                 _channels("weight", "bias"),
             ),
@@ -237,7 +237,7 @@ def _add_norms(table: KernelTable) -> None:
             (
                 _MATRIX,
                 same_shape("g", "x"),
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
                 *floats("x", "weight?", "mean", "deviation", "g"),
                 _channels("weight", "mean", "deviation"),
             ),
@@ -263,7 +263,7 @@ def _add_norms(table: KernelTable) -> None:
             "compiled, channel by channel",
             eager_norms.channel_affine,
             (
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
                 *floats("x", "weight?", "bias?"),
                 _channels("weight", "bias"),
                 _LONG_CHANNELS,
@@ -277,7 +277,7 @@ def _add_norms(table: KernelTable) -> None:
             eager_norms.channel_affine_grad,
             (
                 same_shape("g", "x"),
-                size_at_least("x", WORTH),
+                size_at_least("x", MIN_ELEMENTS),
                 *floats("x", "weight?", "g"),
                 _channels("weight"),
                 _LONG_CHANNELS,

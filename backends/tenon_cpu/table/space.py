@@ -12,7 +12,7 @@ from tenon.extend import Attr, Condition, Kernel, KernelRow, KernelTable, asks, 
 from tenon.ops.spatial.resampling import pads_few_elements
 from tenon_cpu.jit.eager_ops import parts as eager_parts
 from tenon_cpu.jit.eager_ops import space as eager_space
-from tenon_cpu.jit.eager_ops.calls import WORTH
+from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
 from tenon_cpu.jit.short_floats.ops import FLOAT, SHORT
 from tenon_cpu.kernels import convolution as numpy_convolution
 from tenon_cpu.kernels import pooling as numpy_pooling
@@ -26,7 +26,7 @@ Array = np.ndarray
 _FLOATS = frozenset((FLOAT, *SHORT))
 #: The end of the names of rows that convert arrays first: the kernel then decides as the first two rows do.
 _FASTER = ", by Winograd's algorithm where that is faster"
-_LARGE = (size_at_least("x", WORTH), *floats("x"))
+_LARGE = (size_at_least("x", MIN_ELEMENTS), *floats("x"))
 _LINES = rank("x", "== 3", "x has one axis of space")
 _QUARTERS = asks(eager_parts.halves, "windows of 2 by 2 with stride 2")
 _SPACES = rank("x", "<= 5")
@@ -165,14 +165,14 @@ def add_to(table: KernelTable) -> None:
     _add_pools(table)
     many = asks(_many_edges, "many edges")
     table.add("resample", KernelRow("compiled, axis by axis", eager_space.resample, (*_LARGE, many)))
-    grad = (size_at_least("g", WORTH), many, *floats("g"))
+    grad = (size_at_least("g", MIN_ELEMENTS), many, *floats("g"))
     table.add("resample_grad", KernelRow("compiled, axis by axis", eager_space.resample_grad, grad))
-    taps = (size_at_least("places", WORTH), indices("places"))
+    taps = (size_at_least("places", MIN_ELEMENTS), indices("places"))
     some = size_at_least("x", 1)
     table.add("tap_sum", KernelRow("compiled", eager_space.tap_sum, (*taps, *floats("x", "weights"), some)))
     table.add("tap_spread", KernelRow("compiled", eager_space.tap_spread, (*taps, *floats("g", "weights"))))
     table.add("tap_dot", KernelRow("compiled", eager_space.tap_dot, (*taps, *floats("g", "x"), some)))
-    grid = (size_at_least("grid", WORTH), *floats("grid"))
+    grid = (size_at_least("grid", MIN_ELEMENTS), *floats("grid"))
     table.add("grid_places", KernelRow("compiled, axis by axis", eager_space.grid_places, grid))
     table.add("grid_weights", KernelRow("compiled, axis by axis", eager_space.grid_weights, grid))
 
@@ -192,7 +192,7 @@ def _add_pools(table: KernelTable) -> None:
             (asks(numpy_pooling.side_by_side, "planes in C order, windows that do not overlap"),),
         ),
     )
-    arrays = (size_at_least("x", WORTH), *floats("g", "x", "out"), same_shape("g", "out"))
+    arrays = (size_at_least("x", MIN_ELEMENTS), *floats("g", "x", "out"), same_shape("g", "out"))
     table.add(
         "max_pool_grad",
         KernelRow("oneDNN", pooling.max_pool_grad, (*floats("x")[:1], both), nan, onednn),
@@ -216,7 +216,7 @@ def _add_pools(table: KernelTable) -> None:
         KernelRow(
             "compiled",
             eager_parts.adaptive_avg_pool,
-            (means, size_at_least("x", WORTH), Condition("x.flags.carray", "x is in C order")),
+            (means, size_at_least("x", MIN_ELEMENTS), Condition("x.flags.carray", "x is in C order")),
         ),
         KernelRow(
             "NumPy, add.reduce",

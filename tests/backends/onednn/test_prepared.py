@@ -13,9 +13,9 @@ from tenon.graph.epilogue import epilogue
 from tenon.kernels.backend import Backend
 from tenon_cpu.onednn import winograd
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, blocked, reorder
+from tenon_cpu.onednn.preferred_layouts import finishes, follows, wanted_layouts
 from tenon_cpu.onednn.prepared import PREPARE
 from tenon_cpu.onednn.runtime import available
-from tenon_cpu.onednn.wanted import finishes, follows, wanted_layouts
 
 pytestmark = pytest.mark.skipif(not available(), reason="oneDNN is not installed")
 
@@ -329,7 +329,7 @@ def test_layouts_that_nothing_computes_are_an_error_and_not_the_plain_kernel():
     own = Assigned((blocked(),), (blocked(),))
     attrs = pool(POOLS[0])
 
-    with pytest.raises(errors.BackendError, match="Assign what wanted_layouts gives"):
+    with pytest.raises(errors.BackendError, match="Assign the layouts that wanted_layouts returns"):
         PREPARE["max_pool"]([x], {**attrs, "layouts": own}, [np.empty((2, 32, 2, 2))])
 
 

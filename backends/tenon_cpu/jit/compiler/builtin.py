@@ -1,8 +1,8 @@
 """Machine code as Python's built-in functions: a call costs 80 ns, through ctypes several hundred.
 
 ``function`` makes one of an address. The machine code there receives Python objects, reads an array's fields
-from its struct (NumPy's documented C interface), and may call the functions that ``know_python`` made known
-to LLVM. ``walk`` is such a function itself: it calls bound kernels one after the other.
+from its struct (NumPy's documented C interface), and may call the functions that ``define_python`` defines in
+LLVM. ``walk`` is such a function itself: it calls bound kernels one after the other.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ DTYPES = ("float32", "float64", "int64", "uint8", "uint16", "uint32")
 
 
 @functools.cache
-def know_python() -> None:
-    """Tell LLVM the addresses of Python's functions and objects."""
-    llvm.know({name: llvm.address_of(getattr(ctypes.pythonapi, name)) for name in PYTHON})
-    llvm.know({name: id(value) for name, value in OBJECTS.items()})
-    llvm.know({f"tenon_{name}": id(np.dtype(name)) for name in DTYPES})
+def define_python() -> None:
+    """Define Python's functions and objects as symbols in LLVM."""
+    llvm.define_symbols({name: llvm.address_of(getattr(ctypes.pythonapi, name)) for name in PYTHON})
+    llvm.define_symbols({name: id(value) for name, value in OBJECTS.items()})
+    llvm.define_symbols({f"tenon_{name}": id(np.dtype(name)) for name in DTYPES})
 
 
 class _MethodDef(ctypes.Structure):
@@ -118,7 +118,7 @@ declare void @Py_IncRef(ptr)
 
 @functools.cache
 def _walker() -> int:
-    know_python()
+    define_python()
     return define("walk", "kernels", llvm.compiler().function(_WALK, "call"), NO_ARGUMENTS)
 
 

@@ -66,7 +66,7 @@ _lock = threading.RLock()
 
 
 class _Numba:
-    """numba, imported at the first compilation; ``reason`` says why it is not used."""
+    """numba, imported at the first compilation; ``reason`` is why it is not used, or None."""
 
     def __init__(self) -> None:
         self.module: types.ModuleType | None = None

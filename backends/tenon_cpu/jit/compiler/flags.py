@@ -20,7 +20,7 @@ def flags_of(fastmath: Collection[str]) -> Flags:
     if not fast <= _SAFE:
         raise errors.ArgumentError(
             f"fastmath {sorted(fast - _SAFE)} changes what NaN, infinity or digits come out; only"
-            f" {sorted(_SAFE)} may be asked for."
+            f" {sorted(_SAFE)} are allowed."
         )
     return {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": set(fast)}
 

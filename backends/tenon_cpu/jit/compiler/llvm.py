@@ -159,12 +159,12 @@ class _Compiler:
         self.magic = self.machine.emit_object(self.llvm.parse_assembly(""))[:4]
         self.engines: list[ExecutionEngine] = []
         if "+f16c" not in self.features.split(","):
-            self._know_float16()
+            self._define_float16()
 
-    def _know_float16(self) -> None:
+    def _define_float16(self) -> None:
         """Compile the conversions that LLVM calls where the processor has no instruction for them."""
         engine = self.loaded(self.machine.emit_object(self.llvm.parse_assembly(codegen_float16.TEXT)))
-        know({name: engine.get_function_address(name) for name in codegen_float16.NAMES}, self.llvm)
+        define_symbols({name: engine.get_function_address(name) for name in codegen_float16.NAMES}, self.llvm)
 
     def _resize(self, count: int) -> None:
         _team.value = count if self.team else 1
@@ -212,21 +212,21 @@ class _Compiler:
 
 
 def _symbols(llvm: ModuleType) -> bool:
-    """Tell LLVM the addresses of the C library's functions; return whether libgomp can be loaded."""
+    """Define the C library's functions as symbols in LLVM; return whether libgomp can be loaded."""
     try:
         library = ctypes.CDLL("libm.so.6")
     except OSError:
         library = ctypes.CDLL(ctypes.util.find_library("m") or None)
     mathematics = [own for name in sorted(mathlib.LIBRARY | {"sqrt", "lgamma"}) for own in (name, f"{name}f")]
-    know({name: _address_in(library, name) for name in (*mathematics, *_MEMORY)}, llvm)
-    know({"tenon_team": ctypes.addressof(_team)}, llvm)
+    define_symbols({name: _address_in(library, name) for name in (*mathematics, *_MEMORY)}, llvm)
+    define_symbols({"tenon_team": ctypes.addressof(_team)}, llvm)
     names = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
     try:
         team = ctypes.CDLL("libgomp.so.1")
-        know({name: _address_in(team, name) for name in names}, llvm)
+        define_symbols({name: _address_in(team, name) for name in names}, llvm)
     except (OSError, AttributeError):
         # Never called: there is always one thread.
-        know(dict.fromkeys(names, _address_in(library, "exp")), llvm)
+        define_symbols(dict.fromkeys(names, _address_in(library, "exp")), llvm)
         return False
     return True
 
@@ -239,16 +239,16 @@ _MEMORY = ("aligned_alloc", "free", "memcpy", "memmove", "memset")
 _known: set[str] = set()
 
 
-def know(symbols: dict[str, int], llvm: ModuleType | None = None) -> None:
-    """Tell LLVM the addresses of external functions and objects that machine code refers to."""
+def define_symbols(symbols: dict[str, int], llvm: ModuleType | None = None) -> None:
+    """Define symbols in LLVM, name -> address: external functions and objects that machine code refers to."""
     llvm = llvm or compiler().llvm
     for name, address in symbols.items():
         llvm.add_symbol(name, address)
     _known.update(symbols)
 
 
-def known(name: str) -> bool:
-    """Whether LLVM knows the address of ``name``: it ends the process on references to unknown names."""
+def is_defined(name: str) -> bool:
+    """Whether ``name`` is a symbol in LLVM, which ends the process on references to undefined symbols."""
     return name in _known
 
 

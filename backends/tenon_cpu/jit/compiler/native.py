@@ -119,7 +119,7 @@ class Native:
     """A kernel's machine code: a function for Python, and an entry for a team if the work can be shared."""
 
     def __init__(self, name: str, signature: Signature, body: bytes) -> None:
-        builtin.know_python()
+        builtin.define_python()
         engine = llvm.compiler().loaded(body)
         address = engine.get_function_address("call")
         self.call = builtin.function(builtin.define(name, signature.text, address, builtin.FASTCALL), None)
@@ -136,13 +136,13 @@ def object_code(name: str, signature: Signature, function: str, module: str) -> 
     BackendError if it calls functions of numba's own library.
     """
     compiler = llvm.compiler()
-    builtin.know_python()
+    builtin.define_python()
     linked = compiler.llvm.parse_assembly(module)
     for text in ("\n".join(_wrappers(name, signature, function)), _ALLOCATOR):
         linked.link_in(compiler.llvm.parse_assembly(text))
     undefined = [f.name for f in linked.functions if f.is_declaration and not f.name.startswith("llvm.")]
     undefined += [g.name for g in linked.global_variables if g.is_declaration]
-    unknown = sorted(w for w in undefined if not llvm.known(w))
+    unknown = sorted(w for w in undefined if not llvm.is_defined(w))
     if unknown:
         raise errors.BackendError(
             f"{name} needs {', '.join(unknown)}, which only numba has: write it without."

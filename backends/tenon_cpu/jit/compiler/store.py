@@ -119,7 +119,7 @@ class Store:
     def _prune(self) -> None:
         """Delete the oldest quarter of the entries if there are more than ``_MOST_ENTRIES``."""
         assert self.folder is not None
-        # Names alone: to ask for the time of each of some thousand files costs as much as a small kernel.
+        # Names alone: reading the time of each of some thousand files costs as much as a small kernel.
         if sum(name.endswith(".code") for name in os.listdir(self.folder)) > _MOST_ENTRIES:
             for _, _, path in sorted(self._listed())[: _MOST_ENTRIES // 4]:
                 with contextlib.suppress(OSError):

@@ -1,1 +1,1 @@
-"""Compiled kernels as ops: which calls they serve."""
+"""Compiled kernels as ops, with the conditions of the calls that they compute."""

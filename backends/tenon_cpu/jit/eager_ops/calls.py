@@ -12,7 +12,7 @@ from tenon_cpu.jit.compiler import team
 from tenon_cpu.jit.compiler.compile import Argument, Kernel, available
 
 #: Elements from which compiled kernels are used.
-WORTH = 1 << 13
+MIN_ELEMENTS = 1 << 13
 #: Work, in tenths of nanoseconds, from which a second thread pays.
 SHARED = 400_000
 

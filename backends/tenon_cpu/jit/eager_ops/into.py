@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from tenon.extend import Attr, Kernel
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.jit.fusion.chains import Input
 
 #: Ops with a kernel that writes to ``out``; their other kernels ignore it.
@@ -21,7 +21,7 @@ def prepare(
     if name not in _FILLING:
         return None
     (out,) = outs
-    if out.size < WORTH or out.dtype is not FLOAT or not out.flags.carray:
+    if out.size < MIN_ELEMENTS or out.dtype is not FLOAT or not out.flags.carray:
         return None
 
     def run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.ops import mul as _mul
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH, fits, plain, share
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS, fits, plain, share
 from tenon_cpu.jit.loops import moves
 from tenon_cpu.jit.short_floats import elementwise as short
 
@@ -14,7 +14,12 @@ _NUMBERS = frozenset((bool, int, float))
 
 def fill(array: np.ndarray, value: object) -> bool:
     """Fill ``array`` with a number; return False, without filling it, where compiled loops do not pay."""
-    if array.size < WORTH or value.__class__ not in _NUMBERS or not fits(array) or not array.flags.carray:
+    if (
+        array.size < MIN_ELEMENTS
+        or value.__class__ not in _NUMBERS
+        or not fits(array)
+        or not array.flags.carray
+    ):
         return False
     share(moves.fill, (array.reshape(-1), np.float32(value)), array.size, array.size)  # type: ignore[arg-type]
     return True

@@ -11,7 +11,7 @@ from tenon.extend import Attr, Attrs
 from tenon.ops import max_pool as _max_pool
 from tenon_cpu.jit.compiler.compile import Argument
 from tenon_cpu.jit.compiler.compile import Kernel as Compiled
-from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, aligned, fits, indices_fit, plain, share
+from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, MIN_ELEMENTS, aligned, fits, indices_fit, plain, share
 from tenon_cpu.jit.loops import choices, smooth, sums, tables, windows
 from tenon_cpu.jit.loops.columns import WIDE
 from tenon_cpu.kernels import direct
@@ -197,7 +197,7 @@ def selects(condition: np.ndarray, x: np.ndarray | float, y: np.ndarray | float)
         or condition.__class__ is not np.ndarray
         or condition.dtype.char != "?"
         or not isinstance(array, np.ndarray)
-        or array.size < WORTH
+        or array.size < MIN_ELEMENTS
         or not fits(array)
     ):
         return False

@@ -36,7 +36,7 @@ from tenon.ops import tan as _tan
 from tenon.ops import tanh as _tanh
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.compile import Kernel as Compiled
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH, aligned, fits, plain, share
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS, aligned, fits, plain, share
 from tenon_cpu.jit.loops import gamma, points
 from tenon_cpu.jit.short_floats import elementwise as short
 
@@ -46,12 +46,14 @@ _BOOL = np.dtype(np.bool_)
 def _by_code(op: Op, args: Sequence[Operand], attrs: Mapping[str, Attr]) -> np.ndarray | None:
     """The op's result on large arrays; None if they are not supported, or code cannot be compiled."""
     first, out = args[0], attrs.get("out")
-    if first.__class__ is not np.ndarray or first.size < WORTH:
+    if first.__class__ is not np.ndarray or first.size < MIN_ELEMENTS:
         return None
     if out is not None and not (out is first and out.flags.carray):
         return None
     for a in args:
-        if a.__class__ is np.ndarray and not (a.dtype is FLOAT and a.size >= WORTH and a.flags.aligned):
+        if a.__class__ is np.ndarray and not (
+            a.dtype is FLOAT and a.size >= MIN_ELEMENTS and a.flags.aligned
+        ):
             return None
     if not llvm.available():
         return None
@@ -77,7 +79,9 @@ def divides(x: _Operand, y: _Operand, out: np.ndarray | None) -> bool:
     """Whether the loops below support the operands: large float32 arrays, or one and a number."""
     arrays = [v for v in (x, y) if isinstance(v, np.ndarray | np.generic)]
     first = arrays[0]
-    return out is None and first.size >= WORTH and fits(first) and all(v.dtype is FLOAT for v in arrays)
+    return (
+        out is None and first.size >= MIN_ELEMENTS and fits(first) and all(v.dtype is FLOAT for v in arrays)
+    )
 
 
 def _quotients(kernel: Compiled, x: _Operand, y: _Operand) -> np.ndarray:
@@ -157,7 +161,7 @@ GENERATED: dict[str, Kernel] = {
 
 
 @functools.cache
-def outrun() -> frozenset[str]:
+def without_avx512_loops() -> frozenset[str]:
     """The names of functions for which NumPy runs no AVX-512 loop in float32.
 
     Without one it computes number by number (``log1p`` of 262,144: 4,600 us; generated 420). With one it is

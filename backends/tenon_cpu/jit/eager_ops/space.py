@@ -17,7 +17,7 @@ from tenon.ops.spatial.axis_tables import Table
 from tenon.ops.spatial.grid import OFFSETS, products
 from tenon.ops.spatial.max_pool_indices import adaptive_bounds, fractional_starts
 from tenon.ops.spatial.resampling import Plan, apply_table, apply_tables, tables
-from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, WORTH, fits, plain, share
+from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, MIN_ELEMENTS, fits, plain, share
 from tenon_cpu.jit.loops import grids, lines, resampling
 from tenon_cpu.jit.loops.vectors import REDUCTIONS
 
@@ -140,7 +140,7 @@ def whole(x: np.ndarray, index: np.ndarray, axis: int) -> bool:
     if not x.ndim:
         return False
     around = x.shape[:axis] == index.shape[:axis] and x.shape[axis + 1 :] == index.shape[axis + 1 :]
-    return max(x.size, index.size) >= WORTH and around and index.dtype is INDEX and fits(x)
+    return max(x.size, index.size) >= MIN_ELEMENTS and around and index.dtype is INDEX and fits(x)
 
 
 def _cut(x: np.ndarray, axis: int) -> np.ndarray:

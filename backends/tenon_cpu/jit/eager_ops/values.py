@@ -6,7 +6,7 @@ import numpy as np
 
 from tenon.extend import Kernel
 from tenon_cpu.jit.compiler.compile import available
-from tenon_cpu.jit.eager_ops.calls import FLOAT, WORTH, aligned, share
+from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS, aligned, share
 from tenon_cpu.jit.loops import smooth
 from tenon_cpu.jit.short_floats import smooth as short_smooth
 
@@ -26,7 +26,7 @@ def silu(kernel: Kernel, x: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def _alone(name: str, x: np.ndarray) -> tuple[np.ndarray, ...] | None:
-    if x.size < WORTH or not available():
+    if x.size < MIN_ELEMENTS or not available():
         return None
     if x.dtype is short_smooth.BFLOAT:
         return short_smooth.activated(name, x, slope=False)

@@ -24,7 +24,7 @@ from tenon_cpu.jit.short_floats import rows as short_rows
 from tenon_cpu.jit.short_floats import smooth as short_smooth
 
 #: Elements from which these kernels are faster than NumPy's loops.
-WORTH = 1 << 13
+MIN_ELEMENTS = 1 << 13
 FLOAT, BFLOAT, HALF = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16)
 SHORT = frozenset((BFLOAT, HALF))
 _FLOATS = frozenset((FLOAT, BFLOAT, HALF))
@@ -32,13 +32,13 @@ _NUMBERS = frozenset((bool, int, float))
 _BOOL = np.dtype(np.bool_)
 
 
-_LARGE = f"arrays of {WORTH:,} elements or more; llvmlite"
-_BFLOAT16 = f"arrays of {WORTH:,} elements or more, of bfloat16; numba"
+_LARGE = f"arrays of {MIN_ELEMENTS:,} elements or more; llvmlite"
+_BFLOAT16 = f"arrays of {MIN_ELEMENTS:,} elements or more, of bfloat16; numba"
 _CONVERTED = "float32's kernel between conversions"
 
 
 def kernels_for(op: Op) -> Sequence[ShortKernel]:
-    """The kernels to ask before those for all dtypes, where the first array holds 16-bit floats."""
+    """The kernels that precede those for all dtypes, where the first array holds 16-bit floats."""
     if isinstance(op, Composite) and op.widens:
         normalised = functools.partial(_normalised, op.name.endswith("_grad"))
         return (ShortKernel(_CONVERTED, normalised, f"x in {_LARGE}"),)
@@ -82,7 +82,7 @@ def _elementwise(op: Op, kernel: Kernel, /, *args: Operand, **attrs: Attr) -> np
                 break
             size = max(size, a.size)
     else:
-        if dtype is not None and dtype in SHORT and size >= WORTH and _supported(args, out, dtype):
+        if dtype is not None and dtype in SHORT and size >= MIN_ELEMENTS and _supported(args, out, dtype):
             operands = tuple([_number(a) for a in args])
             result = short.elementwise(op, operands, attrs, dtype, _BOOL if op.boolean else dtype, out)
             if result is not None:
@@ -122,7 +122,7 @@ def _widened(dtypes: frozenset[np.dtype], kernel: Kernel, /, *args: Operand, **a
             size = max(size, a.size)
     if (
         dtype not in dtypes
-        or size < WORTH
+        or size < MIN_ELEMENTS
         or "out" in attrs
         or attrs.get("shape") == args[0].shape
         or not llvm.available()
@@ -154,12 +154,16 @@ def _summed(kernel: Kernel, /, x: np.ndarray, *, shape: tuple[int, ...]) -> np.n
 def _bfloats_of_one_shape(args: Sequence[np.ndarray]) -> bool:
     """Whether all arrays are large, of bfloat16 and of one shape, and kernels can be compiled."""
     shape = args[0].shape
-    return args[0].size >= WORTH and all(a.dtype is BFLOAT and a.shape == shape for a in args) and available()
+    return (
+        args[0].size >= MIN_ELEMENTS
+        and all(a.dtype is BFLOAT and a.shape == shape for a in args)
+        and available()
+    )
 
 
 def _activated(name: str, kernel: Kernel, /, x: np.ndarray, **attrs: Attr) -> tuple[np.ndarray, ...]:
     """The value and slope of an activation of bfloat16."""
-    if x.size < WORTH or x.dtype is not BFLOAT or not available():
+    if x.size < MIN_ELEMENTS or x.dtype is not BFLOAT or not available():
         return kernel(x, **attrs)
     return short_smooth.activated("gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True)
 
@@ -170,7 +174,7 @@ def _normalised(gradient: bool, kernel: Kernel, /, *args: Operand, **attrs: Attr
     Statistics stay float32; gradients get the dtypes of the arguments that they are gradients of.
     """
     x = args[0]
-    if x.size < WORTH or x.dtype not in SHORT or not llvm.available():
+    if x.size < MIN_ELEMENTS or x.dtype not in SHORT or not llvm.available():
         return kernel(*args, **attrs)
     out, *rest = kernel(*[_wide(a, x.dtype) for a in args], **attrs)
     out = _narrow(out, x.dtype)
@@ -196,7 +200,7 @@ def _narrow(a: Operand, dtype: np.dtype) -> Operand:
 
 def converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """``x`` in another float dtype; a new array."""
-    if x.size < WORTH or not x.flags.aligned or not llvm.available():
+    if x.size < MIN_ELEMENTS or not x.flags.aligned or not llvm.available():
         return x.astype(dtype)
     return short.cast(x, dtype)
 
@@ -205,7 +209,7 @@ def casts(x: np.ndarray, dtype: npt.DTypeLike) -> bool:
     """Whether ``cast`` supports the call: a large array, from and to float32, float16 or bfloat16."""
     to, own = np.dtype(dtype), x.dtype
     return bool(
-        x.size >= WORTH
+        x.size >= MIN_ELEMENTS
         and own is not to
         and own in _FLOATS
         and to in _FLOATS

@@ -2,7 +2,7 @@
 
 ``wanted_layouts`` needs shapes only, and returns layouts that ``prepare`` accepts. Ops in ``SEEDS``
 (convolutions) gain enough to start a blocked region. Others (pooling, batch norm, sums) continue one: they
-are fast on blocked arrays, but not worth a reorder. ``follows`` says which of all other ops are indifferent:
+are fast on blocked arrays, but not worth a reorder. ``follows`` is true for other ops that any layout suits:
 they work element by element on arrays of one shape, so any layout will do if all have it. Everything else is
 plain, and so are a program's inputs and outputs.
 
@@ -25,7 +25,7 @@ from tenon_cpu.onednn.descriptors import Descriptor
 from tenon_cpu.onednn.layouts import PLAIN as PLAIN  # for the pass, with reorder
 from tenon_cpu.onednn.layouts import Assigned, Layout, blocked, named, packing
 from tenon_cpu.onednn.layouts import reorder as reorder
-from tenon_cpu.onednn.prepared_int8 import wanted_convolution, wanted_pool
+from tenon_cpu.onednn.prepared_int8 import preferred_convolution_layouts, preferred_pool_layouts
 from tenon_cpu.onednn.primitives import Primitive
 from tenon_cpu.onednn.problems import Layouts, Problem
 from tenon_cpu.onednn.reductions import reducible
@@ -274,6 +274,6 @@ _RULES: dict[str, Rule] = {
     "convolution": _convolution,
     "conv_input_grad": _input_grad,
     "conv_weight_grad": _weight_grad,
-    "int8_conv": wanted_convolution,
-    "int8_max_pool": wanted_pool,
+    "int8_conv": preferred_convolution_layouts,
+    "int8_max_pool": preferred_pool_layouts,
 }
