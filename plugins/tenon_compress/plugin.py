@@ -1,5 +1,5 @@
 """The plugin of pruning methods, quantization schemes, the command ``tenon compress``, and the modules
-``tenon.prune``, ``tenon.quantization`` and ``tenon.compress``; prunes runs whose configuration asks for it.
+``tenon.prune``, ``tenon.quantization`` and ``tenon.compress``; prunes runs configured with ``[prune]``.
 """
 
 from collections.abc import Mapping
@@ -103,5 +103,5 @@ def tenon_quantizers() -> Mapping[str, str]:
 @hookimpl
 def tenon_commands() -> Mapping[str, str]:
     """Provide the command ``tenon compress``."""
-    summary = "Prune and quantize the model of a finished run, and say what that costs and gains."
+    summary = "Prune and quantize the model of a finished run, and report what that costs and gains."
     return {"compress": CommandTarget("tenon_compress.compressing.command:compress", summary=summary)}

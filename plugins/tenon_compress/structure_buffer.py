@@ -38,12 +38,12 @@ def parse_structure(buffer: object, key: str) -> Structure:
         content = json.loads(bytes(buffer.cpu().tolist()))  # type: ignore[attr-defined]
         if content["version"] != _VERSION:
             raise CheckpointError(
-                f"'{key}' in the state dict has version {content['version']}, and this tenon reads"
+                f"'{key}' in the state dict has version {content['version']}, and this version of tenon reads"
                 f" {_VERSION}. Load it with a newer one."
             )
         modules: Structure = content["modules"]
         if not all(isinstance(module, dict) for module in modules.values()):
-            raise TypeError("it says no names and values of its modules")
+            raise TypeError("it has no names and values of modules")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"'{key}' in the state dict is no structure of a model: {error}") from error
     return modules

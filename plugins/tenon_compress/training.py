@@ -59,7 +59,7 @@ def tenon_session_start(session: Session) -> None:
 
 @hookimpl
 def tenon_step_end(session: Session, step: int, metrics: Mapping[str, object]) -> None:
-    """Mask if the schedule says so: the same on all ranks, as their weights and gradients are equal."""
+    """Mask if the schedule requires it: the same on all ranks, as their weights and gradients are equal."""
     pruner, config = getattr(session, _PRUNER, None), session.config.prune
     if pruner is None or config is None:
         return

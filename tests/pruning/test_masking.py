@@ -204,6 +204,6 @@ def test_bad_amounts_scopes_and_criteria_are_refused():
         def score(self, weight, gradient):
             return weight / 0
 
-    with pytest.raises(PruningError, match=r"Broken gives 'stem\.weight' scores that are not finite"):
+    with pytest.raises(PruningError, match=r"Broken returns scores of 'stem\.weight' that are not finite"):
         tenon.prune.mask_weights(model, 0.5, Broken)
     assert not prune.is_pruned(model)

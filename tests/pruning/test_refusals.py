@@ -44,7 +44,7 @@ def test_load_refuses_the_state_of_another_model_and_changes_nothing():
         ('{"version":2,"modules":{}}', "version 2"),
         ('{"version":1,"modules":[]}', "is no structure"),
         ('{"version":1,"modules":{"0":3}}', "is no structure"),
-        ('{"version":1,"modules":{"0":{"out_features":"6"}}}', "is no numbers"),
+        ('{"version":1,"modules":{"0":{"out_features":"6"}}}', "not numbers"),
         ('{"version":1,"modules":{"0":{"packed":4}}}', "lacks sizes"),
         ("[1", "is no structure"),
     ],

@@ -73,7 +73,9 @@ class ByColumn(Int8):
 
 
 def test_limits_that_are_not_one_for_each_output_are_named():
-    with pytest.raises(QuantizationError, match="has 8 outputs, and PerChannelMinMax gives limits of shape"):
+    with pytest.raises(
+        QuantizationError, match="has 8 outputs, and PerChannelMinMax returns limits of shape"
+    ):
         tenon.quantize(nn.Linear(16, 8), ByColumn(), [tenon.randn(4, 16)])
 
 

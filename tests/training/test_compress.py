@@ -151,13 +151,13 @@ def test_a_model_that_cannot_be_written_leaves_no_receipt(trained, tmp_path):
 
 
 REFUSALS = [
-    (["RUN"], "say how: --prune 0.5"),
+    (["RUN"], "nothing to do: pass --prune 0.5"),
     (["RUN", "--prune", "1.5"], "1.5 is not in the range"),
     (["RUN", "--prune", "0.5", "--criterion", "Magnitud"], "Magnitude"),
     (["RUN", "--quantize", "int9"], "int8"),
     (["RUN", "--prune", "0.5", "--set", "optimizer.lrr=1"], "optimizer.lr"),
     (["RUN", "--prune", "0.5", "--batch-sizes", "1,x"], "'1,x' is no list of batch sizes"),
-    (["RUN", "--prune", "0.5", "--within", "1"], "say what to quantize to"),
+    (["RUN", "--prune", "0.5", "--within", "1"], "apply to --quantize"),
     (["RUN", "--quantize", "int8", "--data", "small:empty"], "the test data set of the run is empty"),
     (["nowhere", "--prune", "0.5"], "nowhere has no checkpoints/ folder"),
     (["RUN", "--quantize", "int8-dynamic", "--data", "small:lod"], "small has no 'lod'. Did you mean 'load'?"),

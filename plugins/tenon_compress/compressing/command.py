@@ -114,11 +114,9 @@ def compress(
         if runs.is_launched():
             raise errors.ConfigError("tenon compress runs in one process; start it without a launcher.")
         if share is None and scheme is None:
-            raise errors.ConfigError("say how: --prune 0.5, --quantize int8-dynamic, or both.")
+            raise errors.ConfigError("nothing to do: pass --prune 0.5, --quantize int8-dynamic, or both.")
         if scheme is None and (points is not None or leave_slow):
-            raise errors.ConfigError(
-                "--within and --leave-slow are about --quantize: say what to quantize to."
-            )
+            raise errors.ConfigError("--within and --leave-slow apply to --quantize: pass it a scheme too.")
         if share is not None:
             resolve("pruners", criterion)  # so that a wrong name is found before the training
         if scheme is not None:

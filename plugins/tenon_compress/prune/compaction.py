@@ -180,8 +180,8 @@ def shared_names(model: Module) -> dict[int, list[str]]:
     """Return the names of each parameter that several modules share, by its id."""
     names: dict[int, list[str]] = {}
     for path, module in model.named_modules():
-        for name, held in module.named_parameters(path, recurse=False):
-            names.setdefault(id(held), []).append(name)
+        for name, parameter in module.named_parameters(path, recurse=False):
+            names.setdefault(id(parameter), []).append(name)
     return {key: several for key, several in names.items() if len(several) > 1}
 
 
@@ -245,7 +245,7 @@ def _find_structure(
     """Return a model that computes what the masked one does, and its structure.
 
     The first of these that works: ``smaller`` as it is, if its code takes all sizes from tensors; with new
-    values of attributes from which the code takes sizes; with rules for the sizes that the code asks for.
+    values of attributes from which the code takes sizes; with rules for the sizes that the code requests.
     """
     modules = dict(smaller.named_modules())
     corrections = [_attributes_in_code(modules, removed), _rules_in_code(modules, analysis, removed)]
@@ -276,7 +276,7 @@ def _set_slice_rules(
     args: Sequence[object],
     kwargs: Mapping[str, object],
 ) -> None:
-    """Add rules to ``model`` and ``structure`` for the slices that code asks for, if all can be inferred."""
+    """Add rules to ``model`` and ``structure`` for the slices that code requests, if all can be inferred."""
     try:
         answers = slices_left(analysis.trace, analysis.abstract_values, removed.gone)
         rules = slice_rules(lambda: model(*args, **kwargs), answers) if answers else {}
@@ -304,7 +304,7 @@ def _attributes_in_code(modules: dict[str, Module], removed: Removal) -> Structu
 
 
 def _rules_in_code(modules: dict[str, Module], analysis: DependencyAnalysis, removed: Removal) -> Structure:
-    """Return rules for the sizes that modules of unknown classes ask for."""
+    """Return rules for the sizes that modules of unknown classes request."""
     rules = sizes_in_code(analysis.trace, analysis.abstract_values, removed.shapes)
     return {p: rules[id(m)] for p, m in modules.items() if id(m) in rules and sizes_of(m) is None}
 
@@ -321,7 +321,7 @@ def _check_outputs(
     expected = masked(*args, **kwargs)
     if any(not bool(t.isfinite().all()) for t in pytree.tree_leaves(expected) if isinstance(t, Tensor)):
         raise PruningError(
-            "compact: for this example the masked model gives outputs that are not finite, with which none"
+            "compact: for this example the masked model returns outputs that are not finite, with which none"
             " can be compared. Give another example."
         )
     paths = ", ".join(
@@ -346,5 +346,5 @@ def _check_outputs(
     off = difference(expected, result)
     if off > tolerance * scale:
         raise PruningError(
-            f"compact: without its zero channels the model gives outputs that differ by {off:.3g}.{advice}"
+            f"compact: without its zero channels the model returns outputs that differ by {off:.3g}.{advice}"
         )

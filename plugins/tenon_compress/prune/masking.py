@@ -127,11 +127,11 @@ def mask_weights(
     weights = {n: p for n, p in baked.named_parameters() if p.dim() > 1 and not _matches(n, keep)}
     if not weights:
         raise PruningError("mask_weights: the model has no parameter of two axes or more.")
-    for held in weights.values():
-        if id(held) in shared_names(baked):
+    for parameter in weights.values():
+        if id(parameter) in shared_names(baked):
             raise PruningError(
-                f"mask_weights: {' and '.join(shared_names(baked)[id(held)])} are one parameter, and a mask"
-                " of one module would not be the other's. Mask the other weights one by one, or untie it."
+                f"mask_weights: {' and '.join(shared_names(baked)[id(parameter)])} are one parameter, and a"
+                " mask of one module would not be the other's. Mask other weights one by one, or untie it."
             )
     scores = {name: _scores(criterion_class, model, name) for name in weights}
     for name, weight in weights.items():
@@ -195,7 +195,7 @@ def _scores(criterion: type[Criterion], model: Module, name: str) -> np.ndarray:
     except PruningError as error:
         raise PruningError(f"'{name}': {error}") from error
     if not np.isfinite(scores).all():
-        raise PruningError(f"{criterion.__name__} gives '{name}' scores that are not finite.")
+        raise PruningError(f"{criterion.__name__} returns scores of '{name}' that are not finite.")
     return scores.copy()
 
 

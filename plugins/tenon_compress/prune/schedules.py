@@ -162,7 +162,7 @@ class Pruner:
             self._rewound_states = [_state_of(other) for other in others]
 
     def step(self) -> float | None:
-        """Count a training step and mask if the schedule says so; return the share masked then, else None."""
+        """Count a training step and mask as the schedule requires; return the share masked now, or None."""
         self.steps += 1
         return self._apply_schedule()
 

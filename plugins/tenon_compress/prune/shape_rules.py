@@ -22,7 +22,7 @@ from tenon_compress.structure_buffer import JsonValue
 
 #: Rules of one kind as a structure saves them: nested lists of numbers and None.
 Rules: TypeAlias = tuple[Any, ...]
-#: A requested size, a tuple of sizes, or a slice, as the kind of the request says.
+#: A requested size, a tuple of sizes, or a slice, depending on the kind of the request.
 Requested: TypeAlias = Any
 #: The names of rules in a structure.
 NAMES = ("shapes", "cuts", "chunks", "slices")
@@ -42,7 +42,7 @@ class _RunningRules(threading.local):
 _running = _RunningRules()
 
 
-def asked(kind: str, shape: tuple[int, ...], sizes: Requested) -> Requested:
+def replaced_sizes(kind: str, shape: tuple[int, ...], sizes: Requested) -> Requested:
     """Return what replaces the requested ``sizes``, for a tensor of ``shape``, or an axis of it.
 
     The handler of shape requests: see ``tenon.extend.shape_requests`` for the kinds.
@@ -78,7 +78,7 @@ class ShapeRules:
 
     def __call__(self, module: Module, args: object) -> None:
         """Begin a call of ``module``."""
-        shape_requests.install(asked)
+        shape_requests.install(replaced_sizes)
         _running.rules[id(module)] = (shape_requests.running_call(), self, count(), {})
 
     def shape(self, shape: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[int, ...]:
@@ -103,14 +103,14 @@ class ShapeRules:
 
     def chunk(self, size: int, pieces: int, number: int) -> list[int]:
         """Return the sizes of ``pieces`` chunks of an axis of ``size``, at request ``number`` of the call."""
-        for asked_for, sizes in (*self.chunks[number : number + 1], *self.chunks):
-            if asked_for == pieces and sum(sizes) == size:
+        for requested, sizes in (*self.chunks[number : number + 1], *self.chunks):
+            if requested == pieces and sum(sizes) == size:
                 return list(sizes)
         return shape_requests.even_chunks(size, pieces)
 
-    def part(self, axis: tuple[int, ...], asked_for: slice, counts: dict[int, int]) -> slice:
-        """Return the replacement of the slice ``asked_for``; ``counts``: how often each rule was applied."""
-        bounds = [asked_for.start, asked_for.stop, asked_for.step]
+    def part(self, axis: tuple[int, ...], requested: slice, counts: dict[int, int]) -> slice:
+        """Return the replacement of the slice ``requested``; ``counts``: how often each rule was applied."""
+        bounds = [requested.start, requested.stop, requested.step]
         for number, (rule_axis, before, answers) in enumerate(self.slices):
             if before != bounds or rule_axis != list(axis):
                 continue
@@ -120,11 +120,11 @@ class ShapeRules:
             if index < len(answers):
                 return slice(*answers[index])
             raise PruningError(
-                f"[{bounds[0]}:{bounds[1]}] of {rule_axis[0]} channels meant other ones each of"
-                f" {len(answers)} times when the model was compacted, and is asked for once more. Compact it"
+                f"[{bounds[0]}:{bounds[1]}] of {rule_axis[0]} channels selected different ones each of"
+                f" {len(answers)} times when the model was compacted, and is requested once more. Compact it"
                 " with a longer example."
             )
-        return asked_for
+        return requested
 
 
 Sizes = ShapeRules  # what pickles of version 0.1 name
@@ -172,7 +172,7 @@ def shape_rules_from(path: str, structure: dict[str, JsonValue]) -> ShapeRules |
         and all(are_numbers([pieces]) and pieces and are_numbers(sizes) for pieces, sizes in chunks)
         and are_slice_rules(slices)
     ):
-        raise CheckpointError(f"the sizes saved for '{path}' are none: {structure}.")
+        raise CheckpointError(f"the rules for sizes saved for '{path}' are invalid: {structure}.")
     rules = tuple(map(tuple, (shapes, cuts, chunks, slices)))
     return ShapeRules(*rules) if any(rules) else None
 

@@ -15,11 +15,11 @@ import numpy as np
 from tenon.errors import PruningError
 from tenon.extend import Node, Ref, ShapeRequest, Trace, shape_requests
 from tenon_compress.prune.dependencies import AbstractValue, varying
-from tenon_compress.prune.shape_rules import Requested, asked
+from tenon_compress.prune.shape_rules import Requested, replaced_sizes
 
 #: The start, stop and step of a slice of which all are known.
 _Bounds: TypeAlias = list[int]
-#: A slice that code asks for: the axis (size, number, rank of the tensor) and the slice's start, stop and
+#: A slice that code requests: the axis (size, number, rank of the tensor) and the slice's start, stop and
 #: step.
 _Request: TypeAlias = tuple[tuple[int, ...], tuple[int | None, int | None, int | None]]
 #: A request, its two parts as lists, and the slices that answer it.
@@ -91,10 +91,10 @@ def slice_rules(
     def replay(kind: str, shape: tuple[int, ...], sizes: Requested) -> Requested:
         call = shape_requests.running_call()
         if kind != "slice" or call is None:
-            return asked(kind, shape, sizes)
+            return replaced_sizes(kind, shape, sizes)
         answer, channels = next(remaining, (None, False))
         if answer is None or len(range(*answer.indices(shape[0]))) != len(range(answer.stop)[answer]):
-            raise PruningError("the model asks for other slices than when it was recorded")
+            raise PruningError("the model requests other slices than when it was recorded")
         calls_alive.append(call)
         request = (shape, (sizes.start, sizes.stop, sizes.step))
         if not channels:
@@ -107,7 +107,7 @@ def slice_rules(
     with shape_requests.handled_by(replay):
         run()
     if next(remaining, None) is not None:
-        raise PruningError("the model asks for fewer slices than when it was recorded")
+        raise PruningError("the model requests fewer slices than when it was recorded")
     rules: dict[int, dict[_Request, list[_Bounds]]] = {}
     for (module, _), requests in calls.items():
         for request, replacements in requests.items():
@@ -120,7 +120,7 @@ def slice_rules(
         for (axis, bounds), replacements in requests.items():
             if _differs(axis[0], bounds, replacements):
                 if (module, (axis[1:], bounds)) in others:
-                    raise PruningError("the same slice is asked of what has no channels")
+                    raise PruningError("the same slice is requested of an axis without channels")
                 result[module].append([list(axis), list(bounds), replacements])
     return result
 

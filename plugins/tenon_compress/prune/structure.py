@@ -103,7 +103,9 @@ def apply_structure(model: Module, structure: Mapping[str, Mapping[str, JsonValu
         rules[path] = shape_rules_from(path, dict(entry))
         numbers = {name: value for name, value in entry.items() if name not in NAMES}
         if any(type(value) is not int or value < 0 for value in numbers.values()):
-            raise CheckpointError(f"the structure saved for '{path}' is no numbers: {numbers}.")
+            raise CheckpointError(
+                f"the structure saved for '{path}' has values that are not numbers: {numbers}."
+            )
         if "packed" in numbers and isinstance(module, (Linear, PackedLinear)):
             if numbers.keys() >= {"in_features", "out_features"}:
                 continue

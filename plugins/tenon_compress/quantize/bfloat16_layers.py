@@ -1,6 +1,6 @@
 """Layers with bfloat16 weights, which multiply in bfloat16, with sums in float32, where that is faster.
 
-``Backend.prefers_bfloat16`` says where it is. Elsewhere weights are only stored as bfloat16 and computed as
+``Backend.prefers_bfloat16`` determines that. Elsewhere weights are only stored as bfloat16 and computed as
 floats, and activations are not rounded. The result has the dtype of the input.
 """
 
@@ -31,7 +31,7 @@ class BFloat16Layer(QuantizedLayer):
         return bool(self.stored("weight")._backend.prefers_bfloat16(self.op))
 
     def _set_weights(self, weight: Tensor, bias: Tensor | None) -> None:
-        self.hold(weight=weight.to(bfloat16), bias=None if bias is None else bias.to(bfloat16))
+        self.set_buffers(weight=weight.to(bfloat16), bias=None if bias is None else bias.to(bfloat16))
 
     def _float_forward(self, input: Tensor, weight: Tensor, bias: Tensor | None, *args: object) -> Tensor:
         """Compute the float layer's result for ``input`` and the other arguments of the call."""

@@ -37,7 +37,7 @@ class CallGraph:
         self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
         #: The node that computed an array, by its id; arrays are kept alive so that ids are unique.
         self._makers: dict[int, str] = {}
-        self._kept: list[Array] = []
+        self._kept_alive: list[Array] = []
         #: Of rectifiers the node, a copy of the input and the result, by the id of the input's array.
         self._rectified: dict[int, tuple[str, Array, Array]] = {}
         self._inside = False
@@ -53,7 +53,7 @@ class CallGraph:
             op_interceptors.pop(self)
             for handle in handles:
                 handle.remove()
-            self._kept.clear()
+            self._kept_alive.clear()
             self._rectified.clear()
 
     def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
@@ -90,7 +90,7 @@ class CallGraph:
                 self._makers[id(array)] = node
 
     def _set_maker(self, node: str, tensor: Tensor) -> None:
-        self._kept.append(tensor.raw)
+        self._kept_alive.append(tensor.raw)
         self._makers[id(tensor.raw)] = node
 
     def _watch(self, path: str, module: Module) -> tuple[Any, Any]:  # two handles

@@ -9,7 +9,7 @@ from tenon import Tensor, as_tensor, empty, float16, float32, int8, uint8
 from tenon.errors import QuantizationError
 from tenon.ops.quantized import LARGEST
 
-#: The smallest and the largest number to tell apart: of all numbers, or of each output of a weight.
+#: The smallest and the largest number to represent: of all numbers, or of each output of a weight.
 Limits: TypeAlias = tuple[Tensor | float, Tensor | float]
 
 

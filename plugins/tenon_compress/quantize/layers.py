@@ -45,7 +45,7 @@ class QuantizedLayer(Module):
     floats: dtype = float32
     no_steps: ClassVar[str] = "it is of few bits. Prune and parametrize first, then quantize."
 
-    def hold(self, **tensors: Tensor | None) -> None:
+    def set_buffers(self, **tensors: Tensor | None) -> None:
         """Register copies of ``tensors`` as buffers; None is an absent buffer."""
         for name, tensor in tensors.items():
             self.register_buffer(name, None if tensor is None else tensor.detach().clone())
@@ -121,7 +121,7 @@ class DynamicLinear(QuantizedLayer):
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
-        self.hold(
+        self.set_buffers(
             weight=zeros(out_features, in_features, dtype=int8),
             scale=ones(out_features, dtype=float32),
             bias=zeros(out_features, dtype=float32) if bias else None,
@@ -132,7 +132,7 @@ class DynamicLinear(QuantizedLayer):
         """Return the quantized layer of an ``nn.Linear``."""
         quantized = cls(linear.in_features, linear.out_features, linear.bias is not None)
         weight, scale = to_int8(linear.weight)
-        quantized.hold(
+        quantized.set_buffers(
             weight=weight, scale=scale, bias=None if linear.bias is None else linear.bias.to(float32)
         )
         return quantized.train(linear.training)
@@ -158,7 +158,7 @@ class QuantizedEmbedding(QuantizedLayer):
     def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.hold(
+        self.set_buffers(
             weight=zeros(num_embeddings, embedding_dim, dtype=int8), scale=ones(num_embeddings, dtype=float32)
         )
 
@@ -167,7 +167,7 @@ class QuantizedEmbedding(QuantizedLayer):
         """Return the quantized layer of an ``nn.Embedding`` without ``max_norm``."""
         quantized = cls(embedding.num_embeddings, embedding.embedding_dim)
         weight, scale = to_int8(embedding.weight)
-        quantized.hold(weight=weight, scale=scale)
+        quantized.set_buffers(weight=weight, scale=scale)
         return quantized.train(embedding.training)
 
     def numbers(self) -> dict[str, object]:
@@ -199,7 +199,7 @@ class QuantizedEmbeddingBag(QuantizedLayer):
         super().__init__()
         self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
         self.mode, self.include_last_offset, self.padding_idx = mode, include_last_offset, padding_idx
-        self.hold(
+        self.set_buffers(
             weight=zeros(num_embeddings, embedding_dim, dtype=int8), scale=ones(num_embeddings, dtype=float32)
         )
 
@@ -208,7 +208,7 @@ class QuantizedEmbeddingBag(QuantizedLayer):
         """Return the quantized layer of an ``nn.EmbeddingBag`` without ``max_norm``."""
         quantized = cls(*(getattr(bag, name) for name in _BAG))
         weight, scale = to_int8(bag.weight)
-        quantized.hold(weight=weight, scale=scale)
+        quantized.set_buffers(weight=weight, scale=scale)
         return quantized.train(bag.training)
 
     def numbers(self) -> dict[str, object]:

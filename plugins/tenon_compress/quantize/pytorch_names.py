@@ -39,7 +39,7 @@ def quantize_dynamic(
         )
     if mapping is not None:
         raise QuantizationError(
-            "quantize_dynamic takes no mapping: a scheme says what replaces a layer. Derive"
+            "quantize_dynamic takes no mapping: a scheme defines what replaces a layer. Derive"
             " one from tenon.extend.quantization.Scheme and call tenon.quantize."
         )
     result = _dynamic(model, qconfig_spec)
@@ -81,14 +81,14 @@ def fuse_modules(
     itself.
     """
     result = model if inplace else copy.deepcopy(model)
-    # Lists of paths; a type checker does not tell the two forms apart by the type of the first item.
+    # Lists of paths; a type checker does not distinguish the two forms by the type of the first item.
     groups: Sequence[Any] = (
         [modules_to_fuse] if modules_to_fuse and isinstance(modules_to_fuse[0], str) else modules_to_fuse
     )
     known = dict(result.named_modules())
     fused: dict[str, Module] = {}
     for group in groups:
-        # Modules or None; the kinds, which are checked next, tell which.
+        # Modules or None; the kinds, which are checked next, determine which.
         layers: list[Any] = [known.get(path) for path in group]
         kinds = [type(layer) for layer in layers]
         folds = len(kinds) > 1 and kinds[1] in _NORMS

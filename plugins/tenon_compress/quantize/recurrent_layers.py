@@ -41,10 +41,10 @@ class DynamicRecurrent(QuantizedLayer):
     def _set_weights(self, tensors: Mapping[str, Tensor | None]) -> None:
         for name, tensor in tensors.items():
             if tensor is None or tensor.dim() == 1:
-                self.hold(**{name: None if tensor is None else tensor.to(float32)})
+                self.set_buffers(**{name: None if tensor is None else tensor.to(float32)})
                 continue
             values, scale = to_int8(tensor)
-            self.hold(**{name: values, f"{name}_scale": scale})
+            self.set_buffers(**{name: values, f"{name}_scale": scale})
 
     @classmethod
     def of(cls, layer: Module) -> Self:
@@ -117,7 +117,7 @@ class _Cell(DynamicRecurrent):
     named: ClassVar[tuple[str, ...]] = ("input_size", "hidden_size", "bias")
 
     @property
-    def _held(self) -> tuple[Tensor | None, ...]:
+    def _weights_and_biases(self) -> tuple[Tensor | None, ...]:
         names = ("weight_ih", "weight_ih_scale", "weight_hh", "weight_hh_scale", "bias_ih", "bias_hh")
         return tuple(self._buffers[name] for name in names)
 
@@ -126,14 +126,14 @@ class DynamicLSTMCell(_Cell, LSTMCell):
     """``LSTMCell`` with int8 weights."""
 
     def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return step(ops.int8_lstm_sequence, rows, *states, *self._held)
+        return step(ops.int8_lstm_sequence, rows, *states, *self._weights_and_biases)
 
 
 class DynamicGRUCell(_Cell, GRUCell):
     """``GRUCell`` with int8 weights."""
 
     def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return step(ops.int8_gru_sequence, rows, *states, *self._held)
+        return step(ops.int8_gru_sequence, rows, *states, *self._weights_and_biases)
 
 
 class DynamicRNNCell(_Cell, RNNCell):
@@ -142,7 +142,9 @@ class DynamicRNNCell(_Cell, RNNCell):
     named: ClassVar[tuple[str, ...]] = (*_Cell.named, "nonlinearity")
 
     def _next(self, rows: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return step(ops.int8_rnn_sequence, rows, *states, *self._held, nonlinearity=self.nonlinearity)
+        return step(
+            ops.int8_rnn_sequence, rows, *states, *self._weights_and_biases, nonlinearity=self.nonlinearity
+        )
 
 
 #: The quantized class of each float class.

@@ -1,4 +1,4 @@
-"""The base classes of quantization schemes, which say what replaces each layer.
+"""The base classes of quantization schemes, which define what replaces each layer.
 
 A scheme is a plugin of the kind ``quantizers``; ``tenon.quantize(model, "name")`` constructs one without
 arguments, and an instance can be passed instead of a name. Its attributes are plain values, from which it is
@@ -148,8 +148,8 @@ def check_model(model: Module, caller: str) -> None:
         raise ModuleTypeError(
             f"{caller} takes the model itself, got DistributedDataParallel. Give it model.module."
         )
-    for name, held in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(held):
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
             raise QuantizationError(f"{caller}: '{name}' has no shape yet. Call the model once before.")
 
 

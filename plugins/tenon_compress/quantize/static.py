@@ -1,6 +1,6 @@
 """Static int8: the ranges of activations are observed, and layers are replaced by ones with fixed steps.
 
-In order: a ``CallGraph`` says which layer reads which; batch norms are folded into the layers before them;
+In order: a ``CallGraph`` finds the readers of each layer; batch norms are folded into the layers before them;
 calibration data run through the model while observers see the inputs and results of layers; then layers are
 replaced. A rectifier becomes part of the layer before it; one that serves several layers, or that is a
 function, remains and changes nothing. A result is uint8 if only int8 layers read it, directly or through
@@ -282,8 +282,9 @@ def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[T
     low, high = (as_tensor(limit, dtype=float32) for limit in observer.limits())
     if any(tuple(t.shape) not in ((), (layer.weight.shape[0],)) for t in (low, high)):
         raise QuantizationError(
-            f"'{path}.weight' has {layer.weight.shape[0]} outputs, and {type(observer).__name__} gives limits"
-            f" of shape {list(low.shape)} and {list(high.shape)}: give one number, or one for each output."
+            f"'{path}.weight' has {layer.weight.shape[0]} outputs, and {type(observer).__name__} returns"
+            f" limits of shape {list(low.shape)} and {list(high.shape)}: give one number, or one for each"
+            " output."
         )
     return low, high
 
@@ -291,8 +292,8 @@ def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[T
 def _finite(path: str, low: Any, high: Any) -> tuple[float, float]:  # Any: the check that they are numbers
     if any(getattr(limit, "shape", ()) for limit in (low, high)):
         raise QuantizationError(
-            f"what passes '{path}' has one step, and its observer gives limits of shape {list(low.shape)}:"
-            " name one that gives two numbers, such as 'Histogram'. Those of each channel are for weights."
+            f"what passes '{path}' has one step, and its observer returns limits of shape {list(low.shape)}:"
+            " name one that returns two numbers, such as 'Histogram'. Those of each channel are for weights."
         )
     if low > high:
         raise QuantizationError(

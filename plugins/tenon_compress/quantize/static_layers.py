@@ -47,7 +47,7 @@ class StaticLayer(QuantizedLayer):
         self.steps: Steps = {
             "x_step": x_step, "x_zero": x_zero, "out_step": out_step, "out_zero": out_zero, "relu": relu,
         }  # fmt: skip
-        self.hold(
+        self.set_buffers(
             weight=zeros(*shape, dtype=int8),
             scale=ones(shape[0], dtype=float32),
             bias=zeros(shape[0], dtype=float32) if bias else None,
@@ -56,7 +56,9 @@ class StaticLayer(QuantizedLayer):
     def take(self, layer: Module, limits: Limits | None) -> Self:
         """Take the weight and bias of a float ``layer``; ``limits`` are those of ``to_int8``."""
         weight, scale = to_int8(layer.weight, limits)
-        self.hold(weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32))
+        self.set_buffers(
+            weight=weight, scale=scale, bias=None if layer.bias is None else layer.bias.to(float32)
+        )
         return self.train(layer.training)
 
     def _forward_quantized(self, input: Tensor) -> Tensor:

@@ -127,7 +127,8 @@ def _construct(described: dict[str, JsonValue]) -> QuantizedLayer:
     kind = _LAYERS.get(described["layer"])
     if kind is None:
         raise CheckpointError(
-            f"this tenon has no quantized layer {described['layer']!r}; it has {', '.join(sorted(_LAYERS))}."
+            f"this version of tenon has no quantized layer {described['layer']!r}; it has"
+            f" {', '.join(sorted(_LAYERS))}."
             " Load the model with a newer one."
         )
     try:
