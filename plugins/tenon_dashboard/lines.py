@@ -127,7 +127,7 @@ class Lines:
         for rest in set(rests).difference(self._owners):
             args = parse(f"{{{rest}}}")
             if any(key in args for key in _TIMED):
-                raise Unusable("said twice")
+                raise Unusable("a repeated key")
             self._owners[rest] = self.collected.owner(args)
         owners = list(map(self._owners.__getitem__, rests))
         counts = [np.fromiter(map(int, texts), np.int64, len(rows)) for texts in (sizes, addresses)]

@@ -219,7 +219,7 @@ class PostLocalSGDOptimizer(Optimizer):
         self.averager.step = state_dict.get("step", 0)
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # Any: what the closure returns
-        """Step ``optim``, then average the parameters if the averager's schedule says so."""
+        """Step ``optim``, then average the parameters if the averager's schedule requires it."""
         result = self.optim.step() if closure is None else self.optim.step(closure)
         self.averager.average_parameters(self.param_groups)
         return result

@@ -24,7 +24,7 @@ def all_gather_object(object_list: list[Value], obj: Value, group: Group = None)
         return
     if len(object_list) != communicator.size:
         raise ShapeError(
-            f"all_gather_object: object_list has {len(object_list)} places for {communicator.size} ranks. "
+            f"all_gather_object: object_list has {len(object_list)} items for {communicator.size} ranks. "
             "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(parts.encode(obj), name="all_gather_object")
@@ -46,7 +46,7 @@ def gather_object(
     gathered = object_gather_list or []
     if communicator.rank == root and len(gathered) != communicator.size:
         raise ShapeError(
-            f"gather_object: object_gather_list has {len(gathered)} places for {communicator.size} ranks. "
+            f"gather_object: object_gather_list has {len(gathered)} items for {communicator.size} ranks. "
             "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(parts.encode(obj), name=f"gather_object to rank {root}")
@@ -94,8 +94,8 @@ def scatter_object_list(
         )
     if not scatter_object_output_list:
         raise ShapeError(
-            "Expected argument scatter_object_output_list to be a list of size at least 1: its place 0 is "
-            "for the value."
+            "Expected argument scatter_object_output_list to be a list of size at least 1: its item 0 "
+            "receives the value."
         )
     mine = parts.encode(values) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(mine, name=f"scatter_object_list from rank {root}")
@@ -152,7 +152,7 @@ def recv_object_list(
 def _replace(values: list[Value], received: list[Value], root: int, function: str) -> None:
     if len(received) != len(values):
         raise ShapeError(
-            f"{function}: rank {root} sent {len(received)} values, and here are places for {len(values)}. "
+            f"{function}: rank {root} sent {len(received)} values, but this rank's list has {len(values)}. "
             "Pass lists of equal length."
         )
     values[:] = received

@@ -65,7 +65,7 @@ class ScheduleFree(Optimizer):
         """Return ``y`` and the state after the step ``z -= rate * step``."""
         if not h.training:
             raise RuntimeError(
-                f"{type(self).__name__}.step() was called while the parameters show the average. Call"
+                f"{type(self).__name__}.step() was called while the parameters are the average. Call"
                 " optimizer.train() before training, and optimizer.eval() before evaluating."
             )
         seen = number(f, s["lr_max"])

@@ -26,7 +26,7 @@ def find_traces(folder: str | os.PathLike[str]) -> list[Path]:
     paths = [p for pattern in PATTERNS for end in ("", PART) for p in Path(folder).glob(pattern + end)]
     if not paths:
         raise errors.TraceError(
-            f"no traces in {str(folder)!r}: no file *.pt.trace.json[.gz]. Make some with `tenon train"
+            f"no traces in {str(folder)!r}: no file *.pt.trace.json[.gz]. Record some with `tenon train"
             " --profile`."
         )
     return sorted(paths)

@@ -297,7 +297,7 @@ class autograd_profile(profile):
         acc_events: bool = False,
     ) -> None:
         if not use_cpu:
-            warnings.warn("use_cpu=False: what the host does is recorded all the same.", stacklevel=3)
+            warnings.warn("use_cpu=False has no effect: events of the host are recorded too.", stacklevel=3)
         super().__init__(
             record_shapes=record_shapes, with_flops=with_flops, profile_memory=profile_memory,
             with_stack=with_stack, with_modules=with_modules, acc_events=acc_events,

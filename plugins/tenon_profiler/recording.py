@@ -1,8 +1,7 @@
 """``Recording``: one active part of a profile, from a tap to events in memory or in a file.
 
-Memory is bounded: beyond ``LIMIT``, events are kept in the trace file if there is one, else in a temporary
-file,
-from which tables and exports read them again.
+Memory is bounded: beyond ``LIMIT``, events are stored in the trace file if there is one, else in a temporary
+file, from which tables and exports read them again.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_a_host_that_is_cut_off_is_named_and_the_job_ends_in_time_on_both_hosts(
     assert set(gone) == {"node1", "node2"} and max(gone.values()) < LIMIT + MARGIN, gone
     assert errors.count("=== tenon: rank") == 1, errors
     assert "on host node1, step 9 has waited 10" in errors and "s for ranks 2, 3 ===" in errors
-    assert errors.count("gave its last sign of life ") == 2
+    assert errors.count("sent its last heartbeat ") == 2
     assert errors.count("all_reduce(sum) of float64[1000] named 'fc.weight' at step 9") == 3
 
 

@@ -91,7 +91,7 @@ def test_ranks_that_an_ordinary_launcher_started_are_told_how_to_start():
     done = launch(2, ["-c", "from tenon.distributed import elastic; print(elastic.missing())"])
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ranks that speak through 'mpi' cannot go on when one of them is killed") == 2
+    assert done.stdout.count("ranks that communicate by 'mpi' cannot go on when one of them is killed") == 2
     assert done.stdout.count("mpirun --with-ft ulfm") == 2
 
 
@@ -108,5 +108,5 @@ def test_a_run_that_cannot_be_elastic_is_refused(tmp_path):
     done = CliRunner().invoke(train, command)
 
     assert done.exit_code == 2
-    assert "--elastic: ranks that speak through 'local' cannot go on" in done.output
+    assert "--elastic: ranks that communicate by 'local' cannot go on" in done.output
     assert not (tmp_path / "run").exists()

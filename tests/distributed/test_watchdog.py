@@ -40,7 +40,7 @@ def run(tmp_path, kind, hosts, limit=LIMIT, longest=LIMIT + 2, size=4):
     ("kind", "words"),
     [
         ("sleep", ["rank 3 (process ", "is computing", "in sleep_deep_inside", "stalling.py:"]),
-        pytest.param("stop", ["rank 3 (process ", "last sign of life"], marks=pytest.mark.slow),
+        pytest.param("stop", ["rank 3 (process ", "last heartbeat"], marks=pytest.mark.slow),
     ],
 )
 def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, words, hosts):

@@ -156,7 +156,7 @@ EVENTS = (
     stalled(
         "stop", "stop", f"it is stopped (SIGSTOP), `TENON_WATCHDOG={WATCHDOG:g}`",
         'the same, and "it is stopped"',
-        ("rank 3 (process ", "last sign of life", "it is stopped (SIGSTOP)"),
+        ("rank 3 (process ", "last heartbeat", "it is stopped (SIGSTOP)"),
     ),
     failing_model(
         "exception", "an exception in the model", 1, "traceback, module path, step, host",

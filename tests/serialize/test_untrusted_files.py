@@ -190,7 +190,7 @@ def test_the_tensor_of_those_attacks_is_otherwise_fine():
 
 
 def test_a_storage_that_claims_more_than_the_record_holds_takes_no_memory():
-    with pytest.raises(CheckpointError, match="holds 16 bytes where the object tree says 800"):
+    with pytest.raises(CheckpointError, match="holds 16 bytes where the object tree states 800"):
         load(archive(tensor(200, b"K\x00", b"K\x04\x85", b"K\x01\x85"), **{"0": bytes(16)}))
 
 

@@ -126,9 +126,12 @@ def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
         (["digits", "--set", "epochs=0"], "epochs = 0: the configuration trains no step"),
         (
             ["digits", "--network", "2Gbit"],
-            "--network alone does not say how long a message takes. Add --latency",
+            "--network alone does not determine how long a message takes. Add --latency",
         ),
-        (["digits", "--latency", "50us"], "--latency alone does not say how fast bytes go. Add --network"),
+        (
+            ["digits", "--latency", "50us"],
+            "--latency alone does not determine how fast bytes are sent. Add --network",
+        ),
         (["digits", "--network", "fast", "--latency", "1us"], "--network 'fast' is no rate"),
         (["digits", "--network", "2Gbit", "--latency", "50"], "--latency '50' is no time"),
         (
@@ -230,7 +233,7 @@ def test_an_engine_that_does_not_say_what_it_sends_is_named():
     inputs = inputs_of(2, 1, (GRADIENTS,))
     inputs.engine = Communicator
 
-    with pytest.raises(UnsupportedError, match="'communicator' does not say what it sends"):
+    with pytest.raises(UnsupportedError, match="'communicator' does not state its traffic"):
         predict.times(inputs)
 
 

@@ -2,7 +2,7 @@
 
 Subclasses of Tensor do so from the moment that the first one is defined. A class that is no subclass does so
 once functions are rerouted: when a subclass is defined, a mode is active, or code calls
-``get_overridable_functions`` (ADR 0038 says why).
+``get_overridable_functions`` (reasons: ADR 0038).
 """
 
 from __future__ import annotations

@@ -102,13 +102,13 @@ class DistributedSampler(Sampler[int]):
         self._skipped, self._skip_next = self._skip_next, 0
         order = _order(len(self.dataset), self.shuffle, self.seed + self.epoch)
         if self._skipped:
-            return self._rest(order)
+            return self._remaining_share(order)
         padding = self.total_size - len(order)
         if padding > 0 and order:
             order += (order * math.ceil(padding / len(order)))[:padding]
         return iter(order[self.rank : self.total_size : self.num_replicas])
 
-    def _rest(self, order: list[int]) -> Iterator[int]:
+    def _remaining_share(self, order: list[int]) -> Iterator[int]:
         """This rank's share of the samples of a resumed epoch; padded or truncated like a full epoch."""
         rest = order[self._skipped :]
         remainder = len(rest) % self.num_replicas

@@ -64,7 +64,7 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
         if taken is not None:
             grad = taken
         elif raw.ndim > 3 and grad.strides != raw.strides:
-            grad = _laid_as(raw, grad, fresh)
+            grad = _in_memory_format(raw, grad, fresh)
         elif not fresh:
             grad = grad.copy("K" if grad.strides == raw.strides else "C")
         # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
@@ -80,7 +80,7 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
         destination.arrived()
 
 
-def _laid_as(raw: Array, grad: Array, fresh: bool) -> Array:
+def _in_memory_format(raw: Array, grad: Array, fresh: bool) -> Array:
     """Copy ``grad`` into the memory format of ``raw``, such as channels_last."""
     if raw.flags.c_contiguous and grad.flags.c_contiguous:  # strides may differ in axes of size 1
         return grad if fresh else grad.copy()
@@ -91,8 +91,8 @@ def _laid_as(raw: Array, grad: Array, fresh: bool) -> Array:
 
 def _kind_of_grad(leaf: Value, grad: Array) -> NumpyDType:
     """The NumPy dtype of ``leaf``'s gradient: the leaf's own unless ``grad_dtype`` is set."""
-    wanted = leaf.__dict__.get("_grad_dtype", leaf.dtype)
-    return grad.dtype if wanted is None else wanted.numpy
+    requested = leaf.__dict__.get("_grad_dtype", leaf.dtype)
+    return grad.dtype if requested is None else requested.numpy
 
 
 def _accumulate_tensor(leaf: Value, held: Value | None, grad: Value, create_graph: bool) -> None:

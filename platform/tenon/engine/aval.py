@@ -108,8 +108,8 @@ def contiguous_strides(shape: Sequence[int]) -> Shape:
     return tuple(reversed(strides))
 
 
-def no_loop(name: str, kind: NumpyDType, shown: str) -> UnsupportedDTypeError:
+def no_loop(name: str, kind: NumpyDType, arguments: str) -> UnsupportedDTypeError:
     """The error for op ``name`` if NumPy has no inner loop for dtype ``kind``, in PyTorch's words."""
     known = FROM_NUMPY.get(kind)
     title = scalar_name(known) if known else kind
-    return UnsupportedDTypeError(f"\"{name}_cpu\" not implemented for '{title}': {name}({shown})")
+    return UnsupportedDTypeError(f"\"{name}_cpu\" not implemented for '{title}': {name}({arguments})")

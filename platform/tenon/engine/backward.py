@@ -39,7 +39,7 @@ def accumulate_gradients(
     sweep = Sweep(create_graph, keep_graph)
     initial = _initial(roots, gradients, sweep)
     if targets is not None:
-        _want(sweep, roots, targets)
+        _restrict(sweep, roots, targets)
     _run(sweep, roots, initial)
     for target in targets or ():
         if target._node is not None and isinstance(target, Value):
@@ -62,7 +62,7 @@ def collect_gradients(
     sweep = Sweep(create_graph, keep_graph)
     sweep.accumulates = False
     initial = _initial(roots, gradients, sweep)
-    _want(sweep, roots, targets)
+    _restrict(sweep, roots, targets)
     _run(sweep, roots, initial)
     result = []
     for target in targets:
@@ -116,7 +116,7 @@ def _key(tensor: Value) -> tuple[int, int]:
     return (id(tensor), LEAF) if tensor._node is None else (id(tensor._node), tensor._index)
 
 
-def _want(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) -> None:
+def _restrict(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) -> None:
     """Restrict ``sweep`` to collecting gradients at ``targets`` and visiting nodes that lead there."""
     for t in targets:
         if t._view is not None:

@@ -2,7 +2,7 @@
 
 ``SLOT.top`` is None unless a recorder, profiler or autocast is on; ``Op.__call__`` pays one
 attribute read for that. An interceptor sees ``run(op, args, attrs)`` and calls ``SLOT.below(self)``
-to reach the next one, the last of which is plain dispatch. One that only casts arguments says so with
+to reach the next one, the last of which is plain dispatch. One that only casts arguments has
 ``only_casts = True``: backward passes and optimizers then work as if it were not there.
 """
 

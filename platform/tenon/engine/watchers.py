@@ -65,7 +65,7 @@ class Watchers:
     def add(self, listener: Callable[[Node], None]) -> None:
         """Call ``listener`` with every node recorded from now on; only once per node if added twice."""
         self._listeners = (*self._listeners, listener)
-        self.taped = self._tell
+        self.taped = self._notify
 
     def remove(self, listener: Callable[[Node], None]) -> None:
         """Undo one ``add``."""
@@ -75,7 +75,7 @@ class Watchers:
         if not remaining:
             self.taped = None
 
-    def _tell(self, node: Node) -> None:
+    def _notify(self, node: Node) -> None:
         for listener in dict.fromkeys(self._listeners):
             listener(node)
 

@@ -165,7 +165,9 @@ class Zeta(Binary):
         return result.astype(kind, copy=False)
 
     def vjp_x(self, f, g, out, x, y):
-        raise UnsupportedError("zeta: the derivative by the exponent is not known here; detach it.")
+        raise UnsupportedError(
+            "zeta: the derivative with respect to the exponent is not implemented. Detach it."
+        )
 
     def vjp_y(self, f, g, out, x, y):
         return f.sum_to(f.neg(f.mul(g, f.mul(x, f.zeta(f.add(x, 1.0), y)))), shape=shape_of(y))
@@ -187,7 +189,9 @@ class Igamma(Binary):
         return _incomplete(xp, a, b, self.upper).astype(kind, copy=False)
 
     def vjp_x(self, f, g, out, x, y):
-        raise UnsupportedError(f"{self.name}: the derivative by the order is not known here; detach it.")
+        raise UnsupportedError(
+            f"{self.name}: the derivative with respect to the order is not implemented. Detach it."
+        )
 
     # y ** (x - 1) exp(-y) / gamma(x)
     def vjp_y(self, f, g, out, x, y):

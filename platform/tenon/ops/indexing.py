@@ -28,7 +28,7 @@ class Index(Primitive):
     saved_names = CUT
 
     def infer(self, x, *, key):
-        """The shape that NumPy's indexing gives."""
+        """The shape of the result of NumPy's indexing."""
         return Aval(_shape_only(x)[key].shape, x.dtype)
 
     def forward(self, xp, x, *, key):

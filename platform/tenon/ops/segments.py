@@ -1,6 +1,6 @@
 """Sums over consecutive rows: the bags of ``embedding_bag``.
 
-``offsets[B]`` says where each of B segments begins, in ascending order; the last ends at ``end``.
+``offsets[B]`` has the first row of each of B segments, in ascending order; the last ends at ``end``.
 """
 
 from __future__ import annotations

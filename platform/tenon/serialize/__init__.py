@@ -90,7 +90,7 @@ def save(
             flush()
     except OSError as error:
         raised = CheckpointWriteError(
-            f"could not write to {_named(f)}: {error.strerror or error}. What it holds now is incomplete; "
+            f"could not write to {_name_of(f)}: {error.strerror or error}. What it holds now is incomplete; "
             "save to a path "
             "to have a file replaced only when it is whole."
         )
@@ -171,7 +171,7 @@ def unsafe_globals(f: FileLike) -> list[str]:
     with _reading(f) as (file, source):
         if _format(file, source) != "zip":
             raise CheckpointError(
-                f"cannot look into {source}: expected a file that torch.save wrote in its zip format."
+                f"cannot inspect {source}: expected a file that torch.save wrote in its zip format."
             )
         return torch_zip.unknown_globals(file, source)
 
@@ -198,11 +198,11 @@ def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:  # any
     seekable = getattr(f, "seekable", None)
     has_methods = all(callable(getattr(f, name, None)) for name in ("seek", "tell", "readline"))
     if has_methods and not callable(seekable):
-        yield _Seekable(f), _named(f)
+        yield _Seekable(f), _name_of(f)
     elif has_methods and seekable is not None and seekable():
-        yield f, _named(f)
+        yield f, _name_of(f)
     else:
-        yield io.BytesIO(f.read()), _named(f)
+        yield io.BytesIO(f.read()), _name_of(f)
 
 
 class _Seekable:
@@ -218,7 +218,7 @@ class _Seekable:
         return getattr(self._file, name)
 
 
-def _named(f: object) -> str:
+def _name_of(f: object) -> str:
     """The name of a file object in messages."""
     name = getattr(f, "name", None)
     return repr(name) if isinstance(name, str) else f"<{type(f).__name__}>"

@@ -48,10 +48,10 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     if mode is not None and stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "cannot save over a folder", os.fspath(path))
     if mode is not None and not stat.S_ISREG(mode):
-        with _explained(path, untouched=False), open(target, "wb") as file:
+        with _convert_disk_errors(path, untouched=False), open(target, "wb") as file:
             yield file
         return
-    with _explained(path):
+    with _convert_disk_errors(path):
         remove_abandoned(target.parent, f".{target.name[:200]}.", ABANDONED_AFTER)
         temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
         try:
@@ -74,7 +74,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _explained(path: str | os.PathLike[str], *, untouched: bool = True) -> Iterator[None]:
+def _convert_disk_errors(path: str | os.PathLike[str], *, untouched: bool = True) -> Iterator[None]:
     """Convert an ``OSError`` of the disk to ``CheckpointWriteError``, with the file's state and advice."""
     try:
         yield
@@ -85,14 +85,16 @@ def _explained(path: str | os.PathLike[str], *, untouched: bool = True) -> Itera
         folder = os.path.dirname(os.path.abspath(path))
         advice = "Check the disk, then save again."
         if error.errno in _NO_ROOM:
-            advice = f"{_room(folder)}Make room (or raise the file size limit), or save to another folder."
-        kept = " Whatever was saved there before is untouched." if untouched else ""
-        raised = CheckpointWriteError(f"could not write {os.fspath(path)!r}: {reason}.{kept} {advice}")
+            advice = (
+                f"{_free_space(folder)}Make room (or raise the file size limit), or save to another folder."
+            )
+        unchanged = " Whatever was saved there before is untouched." if untouched else ""
+        raised = CheckpointWriteError(f"could not write {os.fspath(path)!r}: {reason}.{unchanged} {advice}")
         raised.errno, raised.filename, raised.strerror = error.errno, os.fspath(path), error.strerror
         raise raised from error
 
 
-def _room(folder: str) -> str:
+def _free_space(folder: str) -> str:
     """A sentence with the free space of the disk of ``folder``; empty if unknown."""
     try:
         free = shutil.disk_usage(folder).free

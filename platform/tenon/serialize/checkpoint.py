@@ -138,7 +138,7 @@ def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
             raise raised from error
     if valid not in kept:
         warnings.warn(
-            f"the newest {n} checkpoints in {os.fspath(folder)!r} are damaged, so {valid.name!r} stays too.",
+            f"the newest {n} checkpoints in {os.fspath(folder)!r} are damaged: {valid.name!r} is kept too.",
             CheckpointWarning,
             stacklevel=2,
         )
@@ -160,4 +160,4 @@ def _is_valid(path: Path) -> bool:
 
 
 def _warn(path: Path, error: CheckpointError) -> None:
-    warnings.warn(f"passed over checkpoint {path.name!r}: {error}", CheckpointWarning, stacklevel=3)
+    warnings.warn(f"skipped checkpoint {path.name!r}: {error}", CheckpointWarning, stacklevel=3)

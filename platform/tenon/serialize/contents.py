@@ -40,10 +40,10 @@ _KEYS = (type(None), bool, int, float, complex, str, bytes, dtype, Device, Size)
 Path: TypeAlias = tuple[object, ...]
 
 
-def spell(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Format a key path as a Python expression.
 
-    >>> spell(("model", 3, "weight"))
+    >>> format_path(("model", 3, "weight"))
     "obj['model'][3]['weight']"
     """
     return "obj" + "".join(step if isinstance(step, MarkedStep) else f"[{step!r}]" for step in path)
@@ -77,8 +77,8 @@ def check_key(key: object, path: Path) -> object:
     if type(key) is tuple and len(path) < MAX_DEPTH:
         return tuple(check_key(item, (*path, KEY)) for item in key)
     raise UnsavableError(
-        f"cannot save {spell(path)}: a {_name(key)} cannot be a key or a member of a set in a checkpoint. "
-        "Use a string, a number, bytes, None or a tuple of these."
+        f"cannot save {format_path(path)}: a {_name(key)} cannot be a key or a member of a set in a "
+        "checkpoint. Use a string, a number, bytes, None or a tuple of these."
     )
 
 
@@ -88,9 +88,8 @@ def attributes_of(mapping: object, path: Path) -> dict[str, object]:
     unknown = [name for name in attributes if name != "_metadata"]
     if unknown:
         raise UnsavableError(
-            f"cannot save {spell(path)}: the OrderedDict has attributes {unknown}, and only `_metadata` is "
-            "kept. "
-            "Put them into the dict, or delete them."
+            f"cannot save {format_path(path)}: the OrderedDict has attributes {unknown}, and only "
+            "`_metadata` is saved. Put them into the dict, or delete them."
         )
     return dict(attributes)
 
@@ -140,7 +139,7 @@ def _traverse(obj: object, *, attributes: bool) -> list[Tensor | TypedStorage | 
 
 def refuse(value: object, path: Path) -> NoReturn:
     """Raise ``UnsavableError`` with the type of ``value``, its key path, and advice on what to save."""
-    name, where = _name(value), spell(path)
+    name, where = _name(value), format_path(path)
     if hasattr(value, "state_dict"):
         advice = f"Save its state instead: {where}.state_dict()."
     elif isinstance(value, np.ndarray):
@@ -167,7 +166,7 @@ def refuse(value: object, path: Path) -> NoReturn:
 def refuse_depth(path: Path) -> NoReturn:
     """Raise UnsavableError for containers that are nested too deeply or contain themselves."""
     raise UnsavableError(
-        f"cannot save {spell(path[:8])}...: containers are nested deeper than {MAX_DEPTH}, or contain "
+        f"cannot save {format_path(path[:8])}...: containers are nested deeper than {MAX_DEPTH}, or contain "
         "themselves. "
         "Flatten them."
     )
@@ -177,7 +176,7 @@ def check_integer(value: int, path: Path) -> int:
     """Return ``value``; raise ``UnsavableError`` if it is too large for PyTorch's safe reader."""
     if value.bit_length() > MAX_INTEGER_BITS:
         raise UnsavableError(
-            f"cannot save {spell(path)}: an integer of {value.bit_length()} bits; the limit is "
+            f"cannot save {format_path(path)}: an integer of {value.bit_length()} bits; the limit is "
             f"{MAX_INTEGER_BITS}. "
             "Save it as a string."
         )
@@ -192,7 +191,9 @@ def attribute(name: str) -> MarkedStep:
 def _children(value: object, path: Path) -> list[tuple[object, Path]]:
     """The values that a module or container holds, with their key paths."""
     if isinstance(value, Module):
-        return [(item, (*path, attribute(name))) for name, item in state_of(value, spell(path))[1].items()]
+        return [
+            (item, (*path, attribute(name))) for name, item in state_of(value, format_path(path))[1].items()
+        ]
     if isinstance(value, dict):
         children: list[tuple[object, Path]] = [(item, (*path, key)) for key, item in value.items()]
         if getattr(value, "__dict__", None):
@@ -207,7 +208,7 @@ def _check_tensor(tensor: Tensor, path: Path) -> None:
     """Raise ``UnsavableError`` for a tensor without data."""
     if isinstance(tensor, UninitializedTensorMixin):
         raise UnsavableError(
-            f"cannot save {spell(path)}: it is uninitialised, so it has no data yet. "
+            f"cannot save {format_path(path)}: it is uninitialised, so it has no data yet. "
             "Call the module once with a batch, then save."
         )
 

@@ -75,14 +75,14 @@ class StorageTable:
 
     def __init__(self, tensors: Iterable[TensorOrStorage]) -> None:
         self._described: dict[int, Described] = {}
-        self._kept: list[object] = []  # tensors, so that no id is used twice
+        self._kept_alive: list[object] = []  # tensors, so that no id is used twice
         extents: dict[str, list[_Extent]] = {}
         pending: list[tuple[int, Array, str]] = []
         for each in tensors:
             if id(each) in self._described:
                 continue
             tensor = each if isinstance(each, Tensor) else _as_tensor(each)
-            self._kept += (each, tensor)
+            self._kept_alive += (each, tensor)
             self._described[id(each)] = _separate(tensor)
             extent = _extent_of(tensor)
             if extent is None:

@@ -101,7 +101,7 @@ def decode(node: object, tensors: Sequence[Tensor]) -> object:
     value = _DECODERS[tag](node[tag], tensors)
     if "metadata" in node:
         if type(value) is not OrderedDict:
-            raise CheckpointError("metadata stand at something that is no OrderedDict")
+            raise CheckpointError("`_metadata` belongs to something other than an OrderedDict")
         vars(value)["_metadata"] = decode(node["metadata"], tensors)
     return value
 
@@ -146,21 +146,21 @@ def _members(body: object, tensors: Sequence[Tensor]) -> set[object]:
 
 def _size(body: object) -> Size:
     if any(type(n) is not int for n in _list(body)):
-        raise CheckpointError(f"a size of {body!r}")
+        raise CheckpointError(f"a torch.Size is written as {body!r}")
     return Size(_list(body))
 
 
 def _float(body: object) -> float:
     """A float that JSON cannot represent."""
     if body not in ("inf", "-inf", "nan"):
-        raise CheckpointError(f"a float is spelt {body!r}")
+        raise CheckpointError(f"a float is written as {body!r}")
     return float(_text(body))
 
 
 def _complex(body: object, tensors: Sequence[Tensor]) -> complex:
     real, imaginary = (decode(part, tensors) for part in _list(body))
     if not isinstance(real, (int, float)) or not isinstance(imaginary, (int, float)):
-        raise CheckpointError(f"a complex number of {body!r}")
+        raise CheckpointError(f"a complex number is written as {body!r}")
     return complex(real, imaginary)
 
 

@@ -59,9 +59,8 @@ class Migrations:
             )
         if version > self.current:
             raise CheckpointVersionError(
-                f"cannot load {source}: its {self.kind} has schema version {version}, and this tenon knows "
-                "versions up to "
-                f"{self.current}. Upgrade tenon to read it."
+                f"cannot load {source}: its {self.kind} has schema version {version}, and this version of "
+                f"tenon reads up to {self.current}. Upgrade tenon to read it."
             )
         for number in range(version, self.current):
             if number not in self._steps:

@@ -40,7 +40,7 @@ class Opcodes:
         encoded = value.encode("utf-8", "surrogatepass")
         if len(encoded) > 0xFFFFFFFF:
             raise UnsavableError(
-                f"cannot save {contents.spell(tuple(self._path))}: a string of 4 GB or more."
+                f"cannot save {contents.format_path(tuple(self._path))}: a string of 4 GB or more."
             )
         self._out += pickle.BINUNICODE + struct.pack("<I", len(encoded)) + encoded
         self._remember(("str", value))

@@ -19,7 +19,7 @@ from tenon.serialize.byte_order import LoadEndianness
 @dataclass(slots=True)
 class _Load:
     """``endianness`` is that of files without a byte order mark; ``calculate_storage_offsets`` has no effect,
-    as it speeds up torch's reader only."""
+    as it only speeds up torch's reader."""
 
     mmap: bool = False
     endianness: LoadEndianness | None = None

@@ -123,7 +123,7 @@ class PickleReader:
         """Read exactly ``count`` bytes."""
         data = self._file.read(count)
         if len(data) != count:
-            raise EOFError(f"{count} bytes wanted, {len(data)} left")
+            raise EOFError(f"{count} bytes needed, {len(data)} left")
         return data
 
     def readline(self) -> str:
@@ -183,7 +183,7 @@ class PickleReader:
         value = self._allowed.get(full)
         if value is None:
             raise UnsafeCheckpointError(
-                f"Weights only load failed: refused to load {self.source}, which asks for the global "
+                f"Weights only load failed: refused to load {self.source}, which refers to the global "
                 f"{full!r}. tenon never imports or runs what a checkpoint names; it builds tensors, plain "
                 "containers and numbers only"
                 + (

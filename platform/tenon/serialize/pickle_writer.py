@@ -53,7 +53,7 @@ class PickleWriter(Opcodes):
         self.storages: list[Storage] = []
         self._numbered: set[int] = set()
         self._table = table
-        self._kept: list[object] = []  # so that no id in the memo is reused
+        self._kept_alive: list[object] = []  # so that no id in the memo is reused
 
     def dump(self, obj: object) -> bytes:
         """The complete stream for ``obj``."""
@@ -125,7 +125,7 @@ class PickleWriter(Opcodes):
     def _write_container(self, value: object) -> None:
         if self._recall(id(value)):
             return
-        self._kept.append(value)
+        self._kept_alive.append(value)
         if isinstance(value, tuple):
             if type(value) is Size:
                 self._global("torch", "Size")
@@ -161,7 +161,7 @@ class PickleWriter(Opcodes):
     def _list(self, items: list[object]) -> None:
         self._out += pickle.EMPTY_LIST
         self._remember(id(items))
-        self._kept.append(items)
+        self._kept_alive.append(items)
         if items:
             self._out += pickle.MARK
             for index, item in enumerate(items):
@@ -175,7 +175,7 @@ class PickleWriter(Opcodes):
         else:
             self._out += pickle.EMPTY_DICT
         self._remember(id(mapping))
-        self._kept.append(mapping)
+        self._kept_alive.append(mapping)
         if mapping:
             self._out += pickle.MARK
             for key, item in mapping.items():
@@ -193,8 +193,8 @@ class PickleWriter(Opcodes):
     def _write_module(self, module: Module) -> None:
         if len(self._path) >= contents.MAX_DEPTH:
             contents.refuse_depth(tuple(self._path))
-        name, state = modules.state_of(module, contents.spell(tuple(self._path)))
-        self._kept.append(state)
+        name, state = modules.state_of(module, contents.format_path(tuple(self._path)))
+        self._kept_alive.append(state)
         self._global(*name)
         self._out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
         self._remember(id(module))
@@ -208,7 +208,7 @@ class PickleWriter(Opcodes):
         self._out += pickle.SETITEMS + pickle.BUILD
 
     def _write_record(self, record: modules.Record) -> None:
-        self._kept.append(record)
+        self._kept_alive.append(record)
         self._global(*modules.RECORDS[type(record)])
         self._out += pickle.EMPTY_TUPLE + pickle.NEWOBJ
         self._remember(id(record))
@@ -301,7 +301,7 @@ class PickleWriter(Opcodes):
         if isinstance(value, TypedStorage) and not (storage.dtype is value.dtype and is_typed(storage)):
             raise UnsavableError(
                 "Cannot save multiple tensors or storages that view the same data as different types: "
-                f"{contents.spell(tuple(self._path))} is of {value.dtype}. Save a tensor instead."
+                f"{contents.format_path(tuple(self._path))} is of {value.dtype}. Save a tensor instead."
             )
         self._persistent_id(storage, isinstance(value, TypedStorage))
 

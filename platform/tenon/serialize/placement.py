@@ -45,7 +45,7 @@ class Placement:
             raise TypeError(
                 f"map_location is a {type(map_location).__name__}. Give a device ('cpu', 'cuda:0', "
                 "tenon.device(...)), "
-                "a dict from saved to wanted devices, a function (storage, location) -> storage or None, "
+                "a dict from saved to requested devices, a function (storage, location) -> storage or None, "
                 "or None."
             )
 

@@ -1,4 +1,4 @@
-"""``add_safe_globals`` and its kin: the layers that a load of weights may build, and the globals of a file.
+"""``add_safe_globals`` and others: the layers that a load of weights may build, and the globals of a file.
 
 In torch callers can mark any class or function as safe, which a file may then call. Here files never execute
 code, so marking has an effect only on globals that the reader knows: the layers of ``tenon.nn`` and the

@@ -75,7 +75,7 @@ class Arrays:
         entry = self.entries[name]
         kind = _BY_NAME.get(entry["dtype"])
         if kind is None:
-            raise CheckpointError(f"array {name!r} has dtype {entry['dtype']}, which tenon has not")
+            raise CheckpointError(f"array {name!r} has dtype {entry['dtype']}, which tenon does not support")
         low, high = entry["data_offsets"]
         memory = None
         if self._placement.needs_data:

@@ -179,7 +179,9 @@ def _with_attributes(tensor: Tensor, state: object) -> Tensor:
     """``tensor`` with the attributes in ``state``; raises if one would hide an attribute of ``Tensor``."""
     if type(state) is tuple and len(state) == 2:  # instance attributes, slots
         if state[1]:
-            raise CheckpointError(f"a tensor carries slots {sorted(state[1])}, which tenon's has not")
+            raise CheckpointError(
+                f"a tensor carries slots {sorted(state[1])}, which tensors here do not have"
+            )
         state = state[0]
     attributes: dict[object, object] = dict(_exactly(state, dict, OrderedDict)) if state else {}
     if attributes.get("_is_buffer") is True:
@@ -229,7 +231,7 @@ def _layout(name: object) -> str:
 def _encode(text: object, encoding: object = "latin1") -> bytes:
     """``_codecs.encode``, by which protocol 2 writes bytes."""
     if type(text) is not str or encoding not in ("latin1", "latin-1"):
-        raise CheckpointError(f"bytes are spelt in encoding {encoding!r} instead of latin1")
+        raise CheckpointError(f"bytes are written in encoding {encoding!r} instead of latin1")
     return text.encode("latin1")
 
 

@@ -96,7 +96,7 @@ def unknown_globals(file: BinaryIO, source: str) -> list[str]:
     try:
         return [name for name in dict.fromkeys(globals_in(tree)) if name not in known]
     except ValueError as error:
-        raise CheckpointError(f"cannot look into {source}: its object tree is damaged ({error}).") from error
+        raise CheckpointError(f"cannot inspect {source}: its object tree is damaged ({error}).") from error
 
 
 def verify(file: BinaryIO, source: str) -> None:
@@ -171,7 +171,7 @@ class _ArchiveReader:
         nbytes = count * kind.dtype.itemsize
         if info.file_size != nbytes:
             raise CheckpointError(
-                f"storage {key!r} holds {info.file_size} bytes where the object tree says {nbytes}"
+                f"storage {key!r} holds {info.file_size} bytes where the object tree states {nbytes}"
             )
         if self._swap and not kind.typed:
             raise CheckpointError(

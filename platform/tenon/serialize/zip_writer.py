@@ -75,9 +75,19 @@ class ZipWriter:
         zip64 = struct.pack("<HHQQ", 1, 16, size, size) if big else b""
         padding = -(self._position + 30 + len(encoded) + len(zip64) + 4) % self._alignment
         extra = zip64 + b"FB" + struct.pack("<H", padding) + b"Z" * padding
-        shown = _LIMIT if big else size
+        field_size = _LIMIT if big else size
         common = struct.pack(
-            "<HHHHHIIIHH", 45 if big else 20, _UTF8, 0, 0, _DATE, crc, shown, shown, len(encoded), len(extra)
+            "<HHHHHIIIHH",
+            45 if big else 20,
+            _UTF8,
+            0,
+            0,
+            _DATE,
+            crc,
+            field_size,
+            field_size,
+            len(encoded),
+            len(extra),
         )
         self._list(encoded, common, size, big)
         self._write(b"PK\x03\x04" + common + encoded + extra)
@@ -95,10 +105,12 @@ class ZipWriter:
                 b"PK\x06\x06" + struct.pack("<QHHIIQQQQ", 44, 45, 45, 0, 0, count, count, size, start)
             )
             self._write(b"PK\x06\x07" + struct.pack("<IQI", 0, end, 1))
-        shown = min(count, 0xFFFF)
+        entry_count = min(count, 0xFFFF)
         self._write(
             b"PK\x05\x06"
-            + struct.pack("<HHHHIIH", 0, 0, shown, shown, size, _LIMIT if start >= _LARGE else start, 0)
+            + struct.pack(
+                "<HHHHIIH", 0, 0, entry_count, entry_count, size, _LIMIT if start >= _LARGE else start, 0
+            )
         )
 
     def _list(self, name: bytes, common: bytes, size: int, big: bool) -> None:

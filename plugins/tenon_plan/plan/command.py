@@ -26,7 +26,7 @@ from tenon_plan.plan.quantities import size as bytes_of
 @click.option(
     "--cores-per-node", type=click.IntRange(1), metavar="C", help="Cores of each node; by default this one's."
 )
-@click.option("--network", metavar="RATE", help="What a node can send, e.g. 10Gbit; with --latency.")
+@click.option("--network", metavar="RATE", help="Bandwidth of a node, e.g. 10Gbit; with --latency.")
 @click.option(
     "--latency", metavar="TIME", help="From one node to another, e.g. 50us: half of what ping shows."
 )
@@ -40,7 +40,7 @@ from tenon_plan.plan.quantities import size as bytes_of
 @click.option(
     "--idle",
     is_flag=True,
-    help="Think other programs away that keep this machine busy: count processor time.",
+    help="Discount other programs that keep this machine busy: count processor time.",
 )
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting, as in tenon train."
@@ -61,7 +61,7 @@ def plan(
 ) -> None:
     """Predict bytes, memory and time of a step on RANKS ranks, without training on them.
 
-    One rank's steps run here, with the others pretended; rates are measured, or given by you.
+    One rank's steps run here, with the others simulated; rates are measured, or given by you.
     """
     try:
         if engine.launched() is not None:
@@ -89,9 +89,13 @@ def _described_network(
     if launcher is not None and (network is not None or latency is not None):
         raise ConfigError("--mpirun measures the network; leave out --network and --latency, or --mpirun.")
     if network is not None and latency is None:
-        raise ConfigError("--network alone does not say how long a message takes. Add --latency, e.g. 50us.")
+        raise ConfigError(
+            "--network alone does not determine how long a message takes. Add --latency, e.g. 50us."
+        )
     if latency is not None and network is None:
-        raise ConfigError("--latency alone does not say how fast bytes go. Add --network, e.g. 10Gbit.")
+        raise ConfigError(
+            "--latency alone does not determine how fast bytes are sent. Add --network, e.g. 10Gbit."
+        )
     if network is None or latency is None:
         return None
     source = f"as given: {network}, {latency}"
@@ -137,7 +141,7 @@ def _measure(
     if cluster.nodes > 1:
         inputs.network = _network(inputs, described, launcher)
     elif described is not None or launcher is not None:
-        inputs.remarks.append("All ranks are on one node: the network counts for nothing.")
+        inputs.remarks.append("All ranks are on one node: no network is used.")
     return inputs
 
 
@@ -229,9 +233,7 @@ def _network(
     try:
         fitted = predict.fit(measure.this_machine(), inputs, "messages inside this machine", False)
     except (LaunchError, ConfigError) as error:
-        inputs.remarks.append(
-            f"Network: not known, and messages here cannot stand for it ({error}). {advice}"
-        )
+        inputs.remarks.append(f"Network: not known, and messages here cannot replace it ({error}). {advice}")
         return None
     inputs.remarks.append(
         "Network: not known. Counted as fast as messages between two processes here,"

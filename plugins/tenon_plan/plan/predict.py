@@ -216,9 +216,9 @@ def bottleneck(times: Times, samples: float, calls: Sequence[Note]) -> str:
         case "bandwidth":
             return (
                 f"the network's bandwidth: {share} is sending sums of {summed / 1e6:.1f} MB; "
-                "larger batches (batch_size) make the same sums rarer"
+                "with larger batches (batch_size) fewer are sent"
             )
         case "latency":
             return f"the network's latency: {share} is {len(calls)} calls whose messages wait for each other"
         case _:
-            return f"the engine itself: {share} is its copies and its pauses between looks at the network"
+            return f"the engine itself: {share} is its copies and its pauses between polls of the network"

@@ -236,7 +236,7 @@ def show(prediction: Plan) -> None:
         else:
             table.add_row("  " + escape(quantity), escape(value), escape(remark))
     screen.print(table)
-    screen.print("[bold]how it is known[/]")
+    screen.print("[bold]sources and assumptions[/]")
     for sentence in prediction.assumptions:
         screen.print(f"- {escape(sentence)}", soft_wrap=True)
 

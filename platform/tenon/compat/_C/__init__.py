@@ -208,7 +208,7 @@ def _current_graph_task_id() -> int:
 
 
 class _WeakTensorRef:
-    """A weak reference that tells whether a tensor still exists."""
+    """A weak reference that reports whether a tensor still exists."""
 
     def __init__(self, tensor: Tensor) -> None:
         self._reference = weakref.ref(tensor)

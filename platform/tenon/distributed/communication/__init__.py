@@ -1,1 +1,1 @@
-"""What ranks say to each other: the communicator, its calls, how numbers are reduced, who speaks here."""
+"""Communication between ranks: communicators, their calls, reductions, and the process's communicator."""

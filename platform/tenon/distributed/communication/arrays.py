@@ -46,7 +46,7 @@ def flat_of(target: np.ndarray) -> np.ndarray:
 
 
 def delivered(flat: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Return ``target`` holding the values of ``flat``, which is its ``flat_of``."""
+    """Write ``flat``, which is ``flat_of(target)``, into ``target`` if it is a copy; return ``target``."""
     if not target.flags.c_contiguous:
         target[...] = flat.reshape(target.shape)
     return target

@@ -310,7 +310,7 @@ class Communicator(ABC):
     def traffic(cls, call: Call, ranks: int, ranks_per_node: int, *, beside: bool = False) -> Traffic:
         """The cost of ``call`` for a node, for ``tenon plan``; ``beside``: through ``start_all_reduce``."""
         raise UnsupportedError(
-            f"the communicator {cls.name!r} does not say what it sends: it has no method `traffic`."
+            f"the communicator {cls.name!r} does not state its traffic: it has no method `traffic`."
         )
 
     @abstractmethod

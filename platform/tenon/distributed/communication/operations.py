@@ -42,7 +42,7 @@ class AllReduce(Collective):
     def vjp_x(
         self, f: OpNamespace, g: Operand, out: Operand, x: Operand, *, op: str, group: Communicator
     ) -> Operand:
-        """Reduce ``g``, as every rank's result depends on every rank's ``x``; ties of an extremum share."""
+        """Reduce ``g``, as every rank's result depends on every rank's ``x``; tied extrema share it."""
         if op == "prod":
             raise UnsupportedError(
                 "all_reduce of products over ranks has no gradient. Sum logarithms instead."

@@ -30,7 +30,7 @@ def missing() -> str | None:
     if communicator.survives:
         return None
     return (
-        f"ranks that speak through {communicator.name!r} cannot go on when one of them is killed, as it was "
+        f"ranks that communicate by {communicator.name!r} cannot go on when one of them is killed, as it was "
         "started here. Use Open MPI with mpi4py 4.1 or newer: mpirun --with-ft ulfm -n N ...; or let "
         "`tenon launch --max-restarts` start them again."
     )

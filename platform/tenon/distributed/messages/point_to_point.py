@@ -37,12 +37,12 @@ def irecv(
     tag: int = 0,
     group_src: int | None = None,
 ) -> Work | None:
-    """Start to receive ``tensor`` from rank ``src``; it holds the values sent after ``wait``."""
+    """Start to receive ``tensor`` from rank ``src``; its values are valid after ``wait``."""
     communicator = taking_part(group, "irecv")
     if communicator is None:
         return None
     if src is None and group_src is None:
-        raise CommunicatorError("irecv: receiving from any rank is not supported. Say which in src.")
+        raise CommunicatorError("irecv: receiving from any rank is not supported. Pass its rank as src.")
     staging.refuse_recording("irecv")
     host = staging.to_host(staging.check_tensor(tensor, "irecv"))
     buffer = host if host.flags.c_contiguous and host.flags.writeable else np.empty(host.shape, host.dtype)

@@ -181,8 +181,8 @@ def new_group(
     communicator = world.get_communicator()
     if use_local_synchronization:
         raise UnsupportedError(
-            "new_group(use_local_synchronization=True) is not supported: all ranks compare what they ask "
-            "for. Call it on every rank."
+            "new_group(use_local_synchronization=True) is not supported: a group is created by all "
+            "ranks of the job. Call it on every rank."
         )
     chosen = list(range(communicator.size) if ranks is None else ranks)
     if sort_ranks:

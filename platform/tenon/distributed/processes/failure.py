@@ -290,7 +290,7 @@ def _wait_until_read() -> None:
                 return
             time.sleep(0.005)
     except OSError:
-        return  # The system cannot say how much is unread: only the forwarding time is waited.
+        return  # The system does not report how much is unread: wait for the forwarding time only.
 
 
 _guard: Guard | None = None

@@ -54,7 +54,7 @@ def _create(config: Config | None) -> Communicator:
     if facts is None and "TORCHELASTIC_RUN_ID" in environment:
         rank, size = environment.get("RANK", "?"), environment.get("WORLD_SIZE", "?")
         raise LaunchError(
-            f"torchrun started this process as rank {rank} of {size}, but tenon's ranks meet over MPI. "
+            f"torchrun started this process as rank {rank} of {size}, but ranks communicate by MPI here. "
             f"Start with: mpirun -n {size} python ..."
         )
     from tenon.plugins.manager import host

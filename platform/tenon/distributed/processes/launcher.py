@@ -76,8 +76,8 @@ def detect(environment: Mapping[str, str]) -> RankFacts | None:
             continue
         if not 0 <= rank < size:
             raise LaunchError(
-                f"{launcher.name} left rank {rank} of {size} in {launcher.rank[0]} and {launcher.size[0]}, "
-                "which cannot be. Unset both to run as a single process, or start through the launcher."
+                f"{launcher.name} set rank {rank} of {size} in {launcher.rank[0]} and {launcher.size[0]}, "
+                "which is impossible. Unset both to run as a single process, or start through the launcher."
             )
         local_rank = _read(environment, launcher.local_rank)
         local_size = _read(environment, launcher.local_size)

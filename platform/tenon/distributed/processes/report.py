@@ -29,7 +29,7 @@ _POLL = 0.05
 class Claim:
     """The right to print the report of ``job``, which one process of a host can hold."""
 
-    _held: socket.socket | int | None = None
+    _endpoint: socket.socket | int | None = None
 
     def __init__(self, job: str) -> None:
         self.job = job
@@ -53,7 +53,7 @@ class Claim:
         except OSError:
             endpoint.close()
             return False
-        Claim._held = endpoint  # Kept open until the process ends: closing it would release the name.
+        Claim._endpoint = endpoint  # Kept open until the process ends: closing it would release the name.
         return True
 
     def _lock(self) -> bool:
@@ -66,7 +66,7 @@ class Claim:
         except OSError:
             os.close(descriptor)
             return False
-        Claim._held = descriptor
+        Claim._endpoint = descriptor
         return True
 
 

@@ -160,9 +160,9 @@ class Watchdog:
         on_this_host = self._table.leaders[rank] == self._table.leaders[self._communicator.rank]
         state = _process_state(beat.process) if on_this_host else ""
         if not beat.time:
-            activity = "has never been heard of"
+            activity = "has sent no heartbeat"
         elif silent:
-            activity = f"gave its last sign of life {age} ago{state}"
+            activity = f"sent its last heartbeat {age} ago{state}"
         else:
             activity = ("is in another call" if beat.waiting else "is computing") + state
         if beat.calls < self._calls and self._previous_call is not None:
@@ -216,9 +216,11 @@ def _process_state(process: int) -> str:
             letter = file.read().rpartition(")")[2].split()[0]
     except (OSError, IndexError):
         return ": there is no such process any more" if os.path.isdir("/proc/self") else ""
-    return {"T": ": it is stopped (SIGSTOP)", "t": ": a debugger holds it", "D": ": it waits for a disk"}.get(
-        letter, ""
-    )
+    return {
+        "T": ": it is stopped (SIGSTOP)",
+        "t": ": a debugger has stopped it",
+        "D": ": it waits for a disk",
+    }.get(letter, "")
 
 
 def start(communicator: Communicator, fail: Fail, config: Config) -> Watchdog | None:

@@ -1,7 +1,7 @@
 """Gradient accumulation with the mean over all samples of a step, however passes and ranks divide them.
 
 The mean of means is wrong if passes or ranks hold different numbers of samples, or of unmasked targets. So
-losses are given as (sum, count): gradients of sums add up, and are divided once by the total count of all
+losses are passed as (sum, count): gradients of sums add up, and are divided once by the total count of all
 ranks and passes of the step.
 """
 

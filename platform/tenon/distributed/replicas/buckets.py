@@ -71,7 +71,7 @@ class Bucket:
             self.slots.append(Slot(name, parameter, start, stop, number))
             start = -(-stop // step) * step
         self._size = start
-        self._use(communicator.allocate(start + len(self.slots), dtype))
+        self._set_memory(communicator.allocate(start + len(self.slots), dtype))
         self.name = f"gradients of {_summary(self.slots)} of {model}"
         self.work: Reduction | None = None
         self._communicator = communicator
@@ -79,7 +79,7 @@ class Bucket:
         self._views: dict[int, weakref.ref[SharedView]] = {}
         self._exported = False
 
-    def _use(self, message: np.ndarray) -> None:
+    def _set_memory(self, message: np.ndarray) -> None:
         """Make ``message`` the bucket's memory; its views are cached, as creating one costs 1 us."""
         self._message, self._present = message, message[self._size :]
         self.flat = flat = message[: self._size]
@@ -89,7 +89,7 @@ class Bucket:
     def fill(self, index: int) -> bool:
         """Copy in the gradient of slot ``index``, or zeros; return whether the bucket is full."""
         gradient = self.slots[index].parameter.grad
-        self._put(index, None if gradient is None else staging.to_host(gradient))
+        self._write_slot(index, None if gradient is None else staging.to_host(gradient))
         return len(self._filled) == len(self.slots)
 
     def offer(self, index: int) -> np.ndarray | None:
@@ -177,7 +177,7 @@ class Bucket:
                 np.copyto(self.flat, result.reshape(self.flat.shape), casting="same_kind")
             for index, slot in enumerate(self.slots):
                 if used[slot.number]:
-                    self._deliver(index, slot.parameter)
+                    self._set_gradient(index, slot.parameter)
         self.restart()
 
     def mean_of(
@@ -189,7 +189,7 @@ class Bucket:
         the next step.
         """
         for index, slot in enumerate(self.slots):
-            self._put(index, gradients[slot.number])
+            self._write_slot(index, gradients[slot.number])
         self._filled.clear()
         sent = self.flat
         if count_used:
@@ -198,7 +198,7 @@ class Bucket:
         self._communicator.all_reduce(sent, "mean", sent, name=self.name + note)
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
-    def _put(self, index: int, gradient: np.ndarray | None) -> None:
+    def _write_slot(self, index: int, gradient: np.ndarray | None) -> None:
         """Write ``gradient``, or zeros for None, into its slot, unless it is a view of it."""
         view = self._live_view(index)
         if view is not None and (gradient is None or _memory_owner(gradient) is not view):
@@ -214,7 +214,7 @@ class Bucket:
 
     def _release_memory(self) -> None:
         """Replace the memory by a copy, as views from an earlier step are still alive."""
-        self._use(self._message.copy())
+        self._set_memory(self._message.copy())
         self._views.clear()
 
     def _live_view(self, index: int) -> SharedView | None:
@@ -222,7 +222,7 @@ class Bucket:
         reference = self._views.get(index)
         return None if reference is None else reference()
 
-    def _deliver(self, index: int, parameter: Tensor) -> None:
+    def _set_gradient(self, index: int, parameter: Tensor) -> None:
         """Make ``parameter.grad`` a view of its part of ``flat``; on other devices, copy."""
         gradient = parameter._grad
         view = self._live_view(index)
@@ -353,14 +353,14 @@ def _differences(plans: Sequence[Sequence[str]]) -> str:
         extra = [line for line in lines if line not in first]
         lacking = [line for line in first if line not in lines]
         if extra or lacking:
-            parts.append(f"{ranks} has {_some(extra)} and lacks {_some(lacking)}")
+            parts.append(f"{ranks} has {_first_lines(extra)} and lacks {_first_lines(lacking)}")
         else:
             position = next(i for i, (a, b) in enumerate(zip(lines, first, strict=True)) if a != b)
             parts.append(f"{ranks} has the order {lines[position]!r} where it is {first[position]!r}")
     return "; ".join(parts)
 
 
-def _some(lines: Sequence[str]) -> str:
+def _first_lines(lines: Sequence[str]) -> str:
     """The first five lines, and the number of others, for an error message."""
     more = f" and {len(lines) - 5} more" if len(lines) > 5 else ""
     return (", ".join(repr(line) for line in lines[:5]) or "nothing more") + more

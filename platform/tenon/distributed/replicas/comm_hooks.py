@@ -109,9 +109,9 @@ def reduction(synchronizer: GradientSynchronizer, state: object, hook: Hook) -> 
 
     def reduce(bucket: Bucket) -> _Reduced:
         index = next(i for i, other in enumerate(synchronizer.buckets) if other is bucket)
-        shown = GradBucket(bucket, index, index == len(synchronizer.buckets) - 1)
+        passed = GradBucket(bucket, index, index == len(synchronizer.buckets) - 1)
         with no_grad():
-            return _Reduced(hook(state, shown), bucket.flat, hook)
+            return _Reduced(hook(state, passed), bucket.flat, hook)
 
     return reduce
 

@@ -1,6 +1,6 @@
 """``DistributedDataParallel``: a model whose gradients are the mean over all ranks.
 
-torch's interface, with three differences that torch's users ask for: ``state_dict`` has no ``module.`` prefix
+torch's interface, with three differences that users have requested: ``state_dict`` has no ``module.`` prefix
 (both forms load), parameters that a batch leaves unused are handled without a flag, and no process group
 has to be initialized first. Averaging is implemented in ``gradients.py``.
 """

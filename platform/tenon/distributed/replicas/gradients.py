@@ -181,7 +181,7 @@ class GradientSynchronizer:
             bucket.finish(used)
         self._started = 0
         self._full.clear()
-        self._warn_of(used, taking_part)
+        self._warn_if_unused(used, taking_part)
 
     def synchronize_without_gradients(self, taking_part: int) -> None:
         """``synchronize`` on a rank without data: it contributes zeros and gets the mean of the others."""
@@ -293,7 +293,7 @@ class GradientSynchronizer:
         for bucket in self.buckets:
             means.update(bucket.mean_of(gradients, note, count_used=in_buckets))
         if not self._warned:
-            self._warn_of(used or self._used_of_buckets(), self.communicator.size)
+            self._warn_if_unused(used or self._used_of_buckets(), self.communicator.size)
         return [means[number] for number in range(len(gradients))]
 
     def _export_buckets(self) -> list[np.ndarray] | None:
@@ -306,7 +306,7 @@ class GradientSynchronizer:
             memory.update(exported)
         return [memory[number] for number in range(len(memory))] or None
 
-    def _warn_of(self, used: Sequence[int], taking_part: int) -> None:
+    def _warn_if_unused(self, used: Sequence[int], taking_part: int) -> None:
         """Warn of parameters that fewer than ``taking_part`` ranks used, unless that has been done."""
         if self._warned:
             return
@@ -332,9 +332,9 @@ class GradientSynchronizer:
         """Warn once per model, on rank 0; every rank knows which parameters any rank left unused."""
         self._warned = True
         if self.communicator.rank == 0:
-            shown = ", ".join(unused[:10]) + (f" and {len(unused) - 10} more" if len(unused) > 10 else "")
+            listed = ", ".join(unused[:10]) + (f" and {len(unused) - 10} more" if len(unused) > 10 else "")
             warnings.warn(
-                f"parameters without a gradient on some rank: {shown}. Such ranks count as zero in the mean; "
+                f"parameters without a gradient on some rank: {listed}. Such ranks count as 0 in the mean; "
                 "where no rank had one, grad stays None. If that is not intended, look for a branch in "
                 "forward; otherwise set requires_grad=False on what is never trained.",
                 TenonWarning,

@@ -231,7 +231,9 @@ class _Mean:
 
 def check(shards: int, ranks: int, model: Module) -> None:
     """Raise unless each of ``ranks`` can compute one branch of the tree, and ``model`` can be trained so."""
-    suitable = [r for r in range(1, shards + 1) if shards % r == 0 and (r == 1 or _is_power(shards // r))]
+    suitable = [
+        r for r in range(1, shards + 1) if shards % r == 0 and (r == 1 or _is_power_of_two(shards // r))
+    ]
     if ranks not in suitable:
         numbers = " or ".join(map(str, suitable))
         advice = f"Start {numbers} ranks, or choose another" if suitable else "Choose a"
@@ -259,7 +261,7 @@ def check(shards: int, ranks: int, model: Module) -> None:
             )
 
 
-def _is_power(number: int) -> bool:
+def _is_power_of_two(number: int) -> bool:
     """Whether ``number`` is a power of two."""
     return number & (number - 1) == 0
 

@@ -2,7 +2,7 @@
 
 The weights are not kept. The gradient recomputes them from the maximum of each row of scores and the
 reciprocal of its sum of exponentials, so a backend can process both passes in blocks of queries.
-``Backend.attends`` says for which arrays it does; elsewhere the decomposition, which keeps the weights, is
+``Backend.attends`` returns for which arrays it does; elsewhere the decomposition, which keeps the weights, is
 faster.
 """
 
@@ -64,7 +64,7 @@ class Attention(Composite):
 
 
 class AttentionGrad(Composite):
-    """Gradients of ``attention`` with respect to query, key and value; ``needs`` says which to compute."""
+    """Gradients of ``attention`` with respect to query, key and value; ``needs`` selects those to compute."""
 
     inputs = ("g", "out", "query", "key", "value", "bias", "peak", "share")
     outputs = 3

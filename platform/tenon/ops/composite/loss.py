@@ -14,7 +14,7 @@ from tenon.ops.dtype_queries import is_floating
 
 
 def reduced(f: OpNamespace, losses: Operand, reduction: str) -> Operand:
-    """Return ``losses``, their mean or their sum, as ``reduction`` says."""
+    """Return ``losses``, their mean or their sum, by ``reduction``."""
     if reduction == "none":
         return losses
     axes = tuple(range(len(losses.shape)))

@@ -87,7 +87,7 @@ def last_axes(x: Operand, rank: int) -> tuple[int, ...]:
 
 
 class LayerNormGrad(Composite):
-    """Gradients of ``layer_norm`` with respect to input, weight and bias; ``needs`` says which to compute."""
+    """Gradients of ``layer_norm`` for input, weight and bias; ``needs`` selects those to compute."""
 
     widens = True
     inputs = ("g", "x", "weight", "mean", "deviation")
@@ -162,7 +162,7 @@ def channel_axes(x: Operand) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 class BatchNormGrad(Composite):
-    """Gradients of ``batch_norm`` with respect to input, weight and bias; ``needs`` says which to compute."""
+    """Gradients of ``batch_norm`` for input, weight and bias; ``needs`` selects those to compute."""
 
     widens = True
     follows = 2
@@ -240,7 +240,7 @@ class ChannelAffine(Composite):
 
 
 class ChannelAffineGrad(Composite):
-    """Gradients of ``channel_affine`` for input, weight and bias; ``needs`` says which to compute."""
+    """Gradients of ``channel_affine`` for input, weight and bias; ``needs`` selects those to compute."""
 
     widens = True
     inputs = ("g", "x", "weight")

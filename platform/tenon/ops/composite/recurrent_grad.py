@@ -1,6 +1,6 @@
 """Gradients of the recurrent layers: backpropagation through time, from the last step to the first.
 
-``needs`` says which gradients to compute, in the order of the inputs of the forward op; the others are empty
+``needs`` selects the gradients to compute, in the order of the inputs of the forward op; the others are empty
 arrays. The gradients of weights are sums over all rows, each computed as one product after the last step.
 ``out`` and the residuals are results of the forward op.
 """

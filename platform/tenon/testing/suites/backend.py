@@ -85,7 +85,7 @@ class BackendSuite:
 
     @pytest.mark.parametrize("name", NAMES)
     def test_values(self, name: str) -> None:
-        """Every sample in every dtype gives the reference's values and does not modify its inputs."""
+        """Every sample in every dtype returns the reference's values and does not modify its inputs."""
         device, op = self._op(name)
         for sample in samples.of(name):
             for kind in self._dtypes(sample):
@@ -295,6 +295,8 @@ class BackendSuite:
         inferred = as_tuple(op.infer(*(aval_of(getattr(a, "raw", a)) for a in arguments), **sample.attrs))
         for result, aval in zip(results, inferred, strict=True):
             assert tuple(result.shape) == tuple(aval.shape), (
-                f"{where}: {list(result.shape)}, its rule says {aval}"
+                f"{where}: {list(result.shape)}, its shape rule infers {aval}"
             )
-            assert result.raw.dtype == aval.dtype, f"{where}: {result.raw.dtype}, its rule says {aval}"
+            assert result.raw.dtype == aval.dtype, (
+                f"{where}: {result.raw.dtype}, its shape rule infers {aval}"
+            )

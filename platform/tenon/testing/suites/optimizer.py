@@ -139,7 +139,7 @@ class OptimizerSuite:
         assert losses[-1] < losses[0], f"{losses[0]} before, {losses[-1]} after 20 steps"
 
     def test_follows_the_reference(self, backend: str, dtype: str) -> None:
-        """Ten steps give what ``reference`` gives in float64."""
+        """Ten steps agree with ten of ``reference`` in float64."""
         params = self.parameters(backend, dtype)
         optimizer = self.make(params)
         expected = [host(p.detach()).astype(np.float64) for p in params]
@@ -260,7 +260,7 @@ class OptimizerSuite:
         assert_same(wide[:, 0], np.zeros(6, np.float32))
 
     def test_pieces_and_batches_give_the_whole_update_bit_for_bit(self, backend: str, dtype: str) -> None:
-        """A rule with ``elementwise = True`` gives the same bits on pieces and on joined parameters."""
+        """A rule with ``elementwise = True`` computes the same bits on pieces and on joined parameters."""
         self.needs_rule()
         if not self.cls.elementwise:
             pytest.skip(f"{self.cls.__name__} does not set elementwise = True, so it is never cut or joined")
