@@ -81,13 +81,13 @@ class Program:
 
     def _name_inputs(self) -> None:
         graph = self.graph
-        sizes = (size for node in graph.arguments for size in node.avals[0].shape)
+        sizes = [size for node in graph.arguments for size in graph.with_sizes(node).avals[0].shape]
         self._taken |= {str(size) for size in sizes if is_symbolic(size)}
         for node in graph.arguments:
             name = self._name(re.sub(r"\W", "_", node.label) or "input")
             self.parameters.append(name)
             self.texts[node.out()] = name
-            for axis, size in enumerate(node.avals[0].shape):
+            for axis, size in enumerate(graph.with_sizes(node).avals[0].shape):
                 symbol = str(size)
                 if is_symbolic(size) and symbol.isidentifier() and symbol not in self._symbols:
                     self._symbols.add(symbol)
@@ -143,6 +143,8 @@ class Program:
     def _operand(self, value: Any) -> str:  # an argument of any type
         if value.__class__ is Ref:
             return self.texts[value]
+        if hasattr(value, "symbols"):
+            return f"({value})"
         return "None" if value is None else number_text(value)
 
     # --- calls ---
@@ -150,7 +152,7 @@ class Program:
     def _call(self, node: Node) -> None:
         count = node.op.outputs or len(node.avals)
         hidden = reads_hidden(node, self._read)
-        operands = [self._operand(a) for a in node.args]
+        operands = [self._operand(a) for a in self.graph.with_sizes(node).args]
         short = node.name not in MOVES and any(a.dtype.name == "float16" for a in _avals(node))
         elementwise = len(node.avals) == 1 and node.op.expression is not None
         if short and not elementwise:
@@ -160,7 +162,7 @@ class Program:
                 else text
                 for text, a in zip(operands, node.args, strict=True)
             ]
-        text = call_text(node, operands, hidden, self.functions)
+        text = call_text(self.graph.with_sizes(node), operands, hidden, self.functions)
         total = len(node.avals) if hidden else count
         if total == 1 and node.op.outputs == 1:
             if short and not elementwise:

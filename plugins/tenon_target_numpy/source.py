@@ -9,7 +9,7 @@ from tenon_target_numpy.library import Definition
 from tenon_target_numpy.program import Program
 from tenon_target_numpy.texts import is_symbolic, value_text
 
-_TABLES = ("INPUTS", "STATE", "NUMBERS", "TOLERANCE")
+_TABLES = ("INPUTS", "SIZES", "STATE", "NUMBERS", "TOLERANCE")
 _WIDTH = 100
 
 
@@ -63,11 +63,15 @@ def _merged(lines: Iterable[str]) -> list[str]:
 
 def _tables(program: Program, tolerance: tuple[float, float]) -> list[str]:
     frame, graph = library.frame(), program.graph
-    inputs = {node.label: (node.avals[0].dtype.name, tuple(node.avals[0].shape)) for node in graph.arguments}
+    inputs = {
+        node.label: (node.avals[0].dtype.name, tuple(node.avals[0].shape))
+        for node in map(graph.with_sizes, graph.arguments)
+    }
     state = {name: (array.dtype.name, array.shape) for name, array in program.arrays.items()}
+    sizes = {name: (symbol.least, symbol.most) for name, symbol in graph.symbols.items()}
     numbers = {s.name: (float(s.value), float(s.increment)) for s in graph.signature.scalars}
     lines = []
-    for name, table in (("INPUTS", inputs), ("STATE", state), ("NUMBERS", numbers)):
+    for name, table in (("INPUTS", inputs), ("SIZES", sizes), ("STATE", state), ("NUMBERS", numbers)):
         head = frame[name].text.rsplit(" = ", 1)[0]
         if not table:
             lines.append(f"{head} = {{}}")

@@ -24,6 +24,8 @@ class NumpyTarget(Target):
 
     name = "numpy"
     ops = ops_in_numpy()
+    dynamic = True
+    guards = True
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
         """Return ``graph`` in calls that can be written; LoweringError names everything that cannot."""

@@ -62,6 +62,12 @@ def value_text(value: Attr) -> str:
     return str(value) if is_symbolic(value) else str(int(value))  # an expression of the inputs' sizes
 
 
+def _is_plain(part: Attr) -> bool:
+    """Whether a part of a key is no place of an index array."""
+    known = (slice, type(None), type(Ellipsis), int, np.integer)
+    return isinstance(part, known) or hasattr(part, "symbols")
+
+
 def key_text(key: Sequence[Attr], arrays: Sequence[str] = ()) -> str:
     """Return the inside of ``x[...]``; ``arrays`` are put in the places of index arrays."""
     rest = iter(arrays)
@@ -71,7 +77,7 @@ def key_text(key: Sequence[Attr], arrays: Sequence[str] = ()) -> str:
             first, last = ("" if p is None else value_text(p) for p in (part.start, part.stop))
             step = "" if part.step is None else f":{value_text(part.step)}"
             parts.append(f"{first}:{last}{step}")
-        elif part is None or part is Ellipsis or isinstance(part, int | np.integer):
+        elif _is_plain(part):
             parts.append(value_text(part))
         else:
             parts.append(next(rest))
@@ -81,6 +87,5 @@ def key_text(key: Sequence[Attr], arrays: Sequence[str] = ()) -> str:
 def key_tuple_text(key: Sequence[Attr], arrays: Sequence[str] = ()) -> str:
     """Return a key as a tuple; ``arrays`` are put in the places of index arrays."""
     rest = iter(arrays)
-    plain = (slice, type(None), type(Ellipsis), int, np.integer)
-    parts = [value_text(p) if isinstance(p, plain) else next(rest) for p in key]
+    parts = [value_text(p) if _is_plain(p) else next(rest) for p in key]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

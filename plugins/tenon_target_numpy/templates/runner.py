@@ -13,6 +13,8 @@ import numpy as np
 
 #: Name of an input -> its dtype and sizes; a size that is a name is free, and equal wherever it stands.
 INPUTS: dict[str, tuple[str, tuple[int | str, ...]]] = {}
+#: Name of a free size -> the least and the largest that it may be; None: no limit.
+SIZES: dict[str, tuple[int, int | None]] = {}
 #: Name of a weight -> its dtype and shape.
 STATE: dict[str, tuple[str, tuple[int, ...]]] = {}
 #: Numbers that each run reads: their value in the first run, and what a run adds to it.
@@ -136,6 +138,11 @@ def checked_inputs(inputs: Sequence[object], named: Mapping[str, object]) -> lis
                     f"dimension {axis} of the input {name!r} has size {own}; it must have {wanted}{note}."
                 )
         result.append(array)
+    for name, (size, owner) in sizes.items():
+        least, most = SIZES.get(name, (0, None))
+        if size < least or (most is not None and size > most):
+            limits = f"at least {least}" if most is None else f"{least} to {most}"
+            raise ValueError(f"{name} = {size}, of the input {owner!r}, is out of range: it may be {limits}.")
     return result
 
 
