@@ -25,6 +25,7 @@ FIRST_PARTY = {
     "tenon_target_numpy",
     "tenon_tensorboard",
     "tenon_target_c",
+    "tenon_target_onnx",
 }
 CORE = {"numpy", "ml_dtypes"}
 #: What start-up files of an environment (``*.pth``) load in every interpreter, with and without tenon.
