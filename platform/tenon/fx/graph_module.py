@@ -217,6 +217,8 @@ class GraphModule(Module):
         memo[id(self)] = copied
         attributes = copy.deepcopy(self.__getstate__(), memo)
         copied.__setstate__((attributes, copy.deepcopy(self._graph, memo), type(self).__name__))
+        for name in ("_create_node_hooks", "_erase_node_hooks", "_replace_hooks", "_deepcopy_hooks"):
+            setattr(copied, name, list(getattr(self, name)))
         for hook in self._deepcopy_hooks:
             hook(copied)
         return copied

@@ -1,5 +1,6 @@
 """Drawings of graphs, and what a pass creates and erases."""
 
+import copy
 import xml.etree.ElementTree as Xml
 
 import tenon
@@ -95,3 +96,14 @@ def test_an_observer_hears_of_nodes_and_draws_before_and_after(tmp_path):
     ]
     traced.graph.call_function(tenon.exp, (next(iter(traced.graph.nodes)),))
     assert "exp" not in observer.created_nodes
+
+
+def test_copies_made_under_observation_are_observed_until_the_block_ends():
+    traced = symbolic_trace(lambda x: -x)
+    with GraphTransformObserver(traced, "copied") as observer:
+        copied = copy.deepcopy(traced)
+        with copied.graph.inserting_before():
+            copied.graph.call_function(tenon.zeros, (1,))
+    copied.graph.call_function(tenon.ones, (1,))
+
+    assert observer.created_nodes == {"zeros"}
