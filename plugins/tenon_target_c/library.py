@@ -1,4 +1,8 @@
-"""The C kernels: which file defines which function, and what else it needs."""
+"""The C kernels: which file defines which function, and what else it needs.
+
+A file that begins with ``/* For T = f32 i64. */`` is a template: it is read once for each type, where ``T``
+stands for the type and ``$`` for its suffix in names.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ FOLDER = Path(__file__).parent / "kernels"
 _DEFINITION = re.compile(r"^(?:void|int|float|double|long) (k_\w+)\(([^{;]*)\)\n\{", re.MULTILINE)
 _STATIC = re.compile(r"^static (?:inline )?[\w *]+?\*?(k_\w+)\(", re.MULTILINE)
 _CALL = re.compile(r"\b(k_\w+)\b")
+_TEMPLATE = re.compile(r"/\* For T = ([\w ]+)\. \*/\n")
+_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}
 _INCLUDE = re.compile(r"^#include <[\w.]+>\n", re.MULTILINE)
 
 
@@ -30,16 +36,25 @@ class KernelFile:
 @functools.cache
 def files() -> dict[str, KernelFile]:
     """Return all files by name."""
-    result = {}
-    for path in sorted(FOLDER.glob("*.c")):
+    texts = {}
+    for path in sorted(FOLDER.rglob("*.c")):
         text = path.read_text()
-        prototypes = tuple(m.group(0).rpartition("\n")[0] + ";" for m in _DEFINITION.finditer(text))
-        defines = frozenset(m.group(1) for m in _DEFINITION.finditer(text)) | frozenset(_STATIC.findall(text))
-        uses = frozenset(_CALL.findall(text)) - defines
-        includes = tuple(i.strip() for i in _INCLUDE.findall(text))
-        body = _INCLUDE.sub("", text).strip() + "\n"
-        result[path.stem] = KernelFile(path.stem, body, includes, prototypes, defines, uses)
-    return result
+        template = _TEMPLATE.match(text)
+        if template is None:
+            texts[path.stem] = text
+            continue
+        for suffix in template.group(1).split():
+            typed = re.sub(r"\bT\b", _TYPES[suffix], text[template.end() :])
+            texts[f"{path.stem}_{suffix}"] = typed.replace("$", suffix)
+    return {name: _kernel_file(name, text) for name, text in sorted(texts.items())}
+
+
+def _kernel_file(name: str, text: str) -> KernelFile:
+    prototypes = tuple(m.group(0).rpartition("\n")[0] + ";" for m in _DEFINITION.finditer(text))
+    defines = frozenset(m.group(1) for m in _DEFINITION.finditer(text)) | frozenset(_STATIC.findall(text))
+    uses = frozenset(_CALL.findall(text)) - defines
+    includes = tuple(i.strip() for i in _INCLUDE.findall(text))
+    return KernelFile(name, _INCLUDE.sub("", text).strip() + "\n", includes, prototypes, defines, uses)
 
 
 @functools.cache

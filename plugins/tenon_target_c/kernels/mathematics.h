@@ -4,6 +4,20 @@
 #include <math.h>
 #include <stdint.h>
 
+/* What the templates in axes/ need of each type: sums and products of integers wrap, and none is NaN. */
+#define k_nan_f32(a) ((a) != (a))
+#define k_nan_f64(a) ((a) != (a))
+#define k_nan_i32(a) 0
+#define k_nan_i64(a) 0
+#define k_add_f32(a, b) ((a) + (b))
+#define k_add_f64(a, b) ((a) + (b))
+#define k_add_i32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
+#define k_add_i64(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+#define k_multiply_f32(a, b) ((a) * (b))
+#define k_multiply_f64(a, b) ((a) * (b))
+#define k_multiply_i32(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
+#define k_multiply_i64(a, b) ((int64_t)((uint64_t)(a) * (uint64_t)(b)))
+
 typedef union { float f; uint32_t u; } k_bits;
 
 static inline float k_maximumf(float a, float b) { return (a > b) | (a != a) ? a : b; }

@@ -1,11 +1,12 @@
+/* For T = f32 f64 i32 i64. */
 /* Products of the middle axis of x[outer][n][inner]. */
-void k_prod_i64(long outer, long n, long inner, const int64_t *x, int64_t *out)
+void k_prod_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += inner) {
         for (long j = 0; j < inner; j++)
             out[j] = 1;
         for (long i = 0; i < n; i++)
             for (long j = 0; j < inner; j++)
-                out[j] = (int64_t)((uint64_t)out[j] * (uint64_t)x[i * inner + j]);
+                out[j] = k_multiply_$(out[j], x[i * inner + j]);
     }
 }

@@ -1,12 +1,13 @@
-/* Largest elements of the middle axis of x[outer][n][inner]. */
-void k_amax_i32(long outer, long n, long inner, const int32_t *x, int32_t *out)
+/* For T = f32 f64 i32 i64. */
+/* Smallest elements of the middle axis of x[outer][n][inner]. */
+void k_amin_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += inner) {
         for (long j = 0; j < inner; j++)
             out[j] = x[j];
         for (long i = 1; i < n; i++)
             for (long j = 0; j < inner; j++)
-                if (x[i * inner + j] > out[j])
+                if (x[i * inner + j] < out[j] || k_nan_$(x[i * inner + j]))
                     out[j] = x[i * inner + j];
     }
 }

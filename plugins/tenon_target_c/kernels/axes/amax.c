@@ -1,12 +1,13 @@
-/* Smallest elements of the middle axis of x[outer][n][inner]. */
-void k_amin_f32(long outer, long n, long inner, const float *x, float *out)
+/* For T = f32 f64 i32 i64. */
+/* Largest elements of the middle axis of x[outer][n][inner]. */
+void k_amax_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += inner) {
         for (long j = 0; j < inner; j++)
             out[j] = x[j];
         for (long i = 1; i < n; i++)
             for (long j = 0; j < inner; j++)
-                if (x[i * inner + j] < out[j] || x[i * inner + j] != x[i * inner + j])
+                if (x[i * inner + j] > out[j] || k_nan_$(x[i * inner + j]))
                     out[j] = x[i * inner + j];
     }
 }

@@ -1,0 +1,18 @@
+/* For T = f32 i64. */
+/* The index of the first smallest element along the middle axis of x[outer][n][inner]. */
+void k_argmin_$(long outer, long n, long inner, const T *x, int64_t *out)
+{
+    for (long o = 0; o < outer; o++, x += n * inner)
+        for (long j = 0; j < inner; j++) {
+            T best = x[j];
+            int64_t index = 0;
+            for (long i = 1; i < n; i++) {
+                const T v = x[i * inner + j];
+                if (v < best || (k_nan_$(v) && !k_nan_$(best))) {
+                    best = v;
+                    index = i;
+                }
+            }
+            *out++ = index;
+        }
+}
