@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,16 +13,8 @@ import numpy as np
 from tenon import dtypes, fx
 from tenon.errors import LoweringError
 from tenon.export.captured import CapturedGraph
-from tenon.export.sizes import Expression
+from tenon.export.sizes import FUNCTIONS, Expression
 from tenon.graph.graph import Node, NodeArgument, Ref
-
-#: Functions of sizes, as Python has them.
-_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": operator.floordiv,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +125,7 @@ class _Writer:
         if size.function == "symbol":
             return self.symbols[str(size.args[0])]
         parts = tuple(self._size(a) if isinstance(a, Expression) else a for a in size.args)
-        return self.graph.call_function(_ARITHMETIC[size.function], parts)
+        return self.graph.call_function(FUNCTIONS[size.function][0], parts)
 
 
 def state_path(graph: CapturedGraph, node: Node) -> str:

@@ -21,7 +21,8 @@ Sizes: TypeAlias = Mapping[str, int]
 #: Divisors that are tried, and the largest text that is read.
 _DIVISORS, _LONGEST = (2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 12, 14, 24, 28), 200
 
-_FUNCTIONS: dict[str, tuple[Callable[[int, int], int], str, int]] = {
+#: The functions of an expression: what each computes, its text, and how tightly that binds.
+FUNCTIONS: dict[str, tuple[Callable[[int, int], int], str, int]] = {
     "add": (operator.add, "{} + {}", 1),
     "sub": (operator.sub, "{} - {}", 1),
     "mul": (operator.mul, "{}*{}", 2),
@@ -47,7 +48,7 @@ class Expression:
         if self.function == "symbol":
             return sizes[str(self.args[0])]
         left, right = (a.at(sizes) if isinstance(a, Expression) else int(a) for a in self.args)
-        return _FUNCTIONS[self.function][0](left, right)
+        return FUNCTIONS[self.function][0](left, right)
 
     @property
     def symbols(self) -> set[str]:
@@ -59,12 +60,12 @@ class Expression:
     def __str__(self) -> str:
         if self.function == "symbol":
             return str(self.args[0])
-        _, text, level = _FUNCTIONS[self.function]
+        _, text, level = FUNCTIONS[self.function]
         parts = []
         for position, arg in enumerate(self.args):
             loose = False
             if isinstance(arg, Expression) and arg.function != "symbol":
-                own = _FUNCTIONS[arg.function][2]
+                own = FUNCTIONS[arg.function][2]
                 loose = own < level or (own == level and (position == 1 or arg.function != self.function))
             parts.append(f"({arg})" if loose else str(arg))
         return text.format(*parts)

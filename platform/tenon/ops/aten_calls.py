@@ -1,0 +1,91 @@
+"""Calls of PyTorch's operators that take other arguments than the op, as ``aten.sum.dim_IntList(x, [1])``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from tenon.dtypes import from_numpy_dtype
+from tenon.engine.types import Attrs
+from tenon.ops.aten import Operator
+
+#: A target, its positional arguments and its keyword arguments.
+Call: TypeAlias = tuple[Operator, tuple[Any, ...], dict[str, Any]]  # of any type
+
+
+def _reduction(name: str) -> Callable[[tuple[Any, ...], Attrs], Call | None]:  # tensors and numbers
+    def row(args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # tensors and numbers
+        (x,) = args
+        axes, keep = attrs["axes"], attrs.get("keepdims", False)
+        if not axes:  # PyTorch takes no axes for all of them
+            return None
+        if len(axes) == x.ndim and not keep:
+            return Operator(name, "default"), (x,), {}
+        overload = "dim_IntList" if name == "sum" else "dim"
+        return Operator(name, overload), (x, list(axes), *([True] if keep else [])), {}
+
+    return row
+
+
+# of any type
+def _axis(name: str, overload: str, *keys: str) -> Callable[[tuple[Any, ...], Attrs], Call]:
+    """Return the row of an operator that takes attributes by position after the tensor."""
+
+    def row(args: tuple[Any, ...], attrs: Attrs) -> Call:  # tensors and numbers
+        values = (attrs[key] for key in keys)
+        return (
+            Operator(name, overload),
+            (*args, *(list(v) if isinstance(v, tuple) else v for v in values)),
+            {},
+        )
+
+    return row
+
+
+def _cat(args: tuple[Any, ...], attrs: Attrs) -> Call:  # tensors
+    return Operator("cat", "default"), (list(args), *([attrs["axis"]] if attrs["axis"] else [])), {}
+
+
+def _reshape(args: tuple[Any, ...], attrs: Attrs) -> Call:  # a tensor
+    name = "view" if args[0].is_contiguous() else "reshape"
+    return Operator(name, "default"), (args[0], list(attrs["shape"])), {}
+
+
+def _cast(args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # a tensor
+    return Operator("to", "dtype"), (args[0], from_numpy_dtype(attrs["dtype"])), {}
+
+
+def _square(args: tuple[Any, ...], attrs: Attrs) -> Call:  # a tensor
+    return Operator("pow", "Tensor_Scalar"), (args[0], 2), {}
+
+
+def _matmul(args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # two tensors
+    name = {(1, 1): "dot", (2, 1): "mv", (2, 2): "mm"}.get(tuple(x.ndim for x in args))
+    return None if name is None else (Operator(name, "default"), args, {})
+
+
+#: Name of an op -> its row.
+_ROWS: dict[str, Callable[[tuple[Any, ...], Attrs], Call | None]] = {  # tensors and numbers
+    "sum": _reduction("sum"),
+    "matmul": _matmul,
+    "mean": _reduction("mean"),
+    "cat": _cat,
+    "view": _reshape,
+    "reshape": _reshape,
+    "squeeze": _reshape,
+    "cast": _cast,
+    "square": _square,
+    "transpose": _axis("transpose", "int", "axis0", "axis1"),
+    "permute": _axis("permute", "default", "axes"),
+    "expand": _axis("expand", "default", "shape"),
+    "split": _axis("split", "sizes", "sizes", "axis"),
+    "softmax": _axis("softmax", "int", "axis"),
+    "log_softmax": _axis("log_softmax", "int", "axis"),
+}
+
+
+def converted(name: str, args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # tensors and numbers
+    """Return the call of PyTorch's operator for the op ``name``; None where it takes what the op takes, or
+    cannot express this call."""
+    row = _ROWS.get(name)
+    return None if row is None else row(args, attrs)
