@@ -49,10 +49,9 @@ def expanded(graph: CapturedGraph) -> CapturedGraph:
     """Return a copy of a graph whose nodes have expressions where sizes may change."""
     if not getattr(graph, "symbols", None):
         return graph
-    with_sizes: Any = getattr(graph, "with_sizes", None)  # a method of graphs that have symbols
     result = graph.copy()
     for own, node in zip(result.nodes, graph.nodes, strict=True):
-        sized = with_sizes(node)
+        sized = graph.with_sizes(node)
         if sized is not node:
             own.avals, own.attrs = sized.avals, dict(sized.attrs)
             own.args = tuple(

@@ -14,13 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 from tenon.engine.types import Nested
-from tenon.errors import PluginNotFoundError, TenonWarning, UnsupportedError
+from tenon.errors import ArgumentError, PluginNotFoundError, TenonWarning, UnsupportedError
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
+from tenon.export.dim import Dim, dynamic_sizes
+from tenon.export.exported_program import ExportedProgram
+from tenon.export.naming import argument_names
 from tenon.export.runner import Runner
 from tenon.export.vectors import Run, Vectors, make_vectors
 from tenon.nn.module import Module
 from tenon.plugins import registry
+from tenon.tensors.pytree import tree_flatten
+from tenon.tensors.tensor import Tensor
 
 __all__ = [
     "OperatorExportTypes",
@@ -82,7 +87,7 @@ def is_in_onnx_export() -> bool:
 
 
 def export(
-    model: Callable[..., Nested],
+    model: Callable[..., Nested] | ExportedProgram,
     args: Nested = (),
     f: str | os.PathLike[str] | BinaryIO | None = None,
     *,
@@ -104,8 +109,9 @@ def export(
     """Write a model to ``f`` as ONNX; return a program that runs, with ``save`` and ``model_proto``.
 
     It needs ``pip install 'tenon-platform[onnx]'``. ``opset_version`` is 17 to 23, by default 20. ``args``
-    are the example that the model runs on, in eval mode. ``external_data`` writes weights to a file beside
-    ``f``; those of 2 GB and more always go there. ``verify`` compares the model with onnxruntime's outputs.
+    are the example that the model runs on, in eval mode; ``dynamic_shapes`` (see ``tenon.export.export``) or
+    ``dynamic_axes`` name the sizes that may change. ``external_data`` writes weights to a file beside ``f``;
+    those of 2 GB and more always go there. ``verify`` compares the model with onnxruntime's outputs.
 
     ``report``, ``optimize``, ``profile``, ``dump_exported_program``, ``artifacts_dir``, ``fallback``,
     ``do_constant_folding``, ``autograd_inlining`` and ``dynamo`` do nothing, and warn if they are set. Others
@@ -117,12 +123,11 @@ def export(
     make = _target_program()
     positional = args if isinstance(args, tuple) else tuple(args) if isinstance(args, list) else (args,)
     named = dict(kwargs or {})
-    if dynamic_axes or dynamic_shapes:
-        raise UnsupportedError(
-            "torch.onnx.export: sizes that may change are not supported yet. Leave out dynamic_axes and "
-            "dynamic_shapes, and export the model at the sizes that it is to run at."
-        )
-    graph = _captured(model, positional, named, training)
+    if isinstance(model, ExportedProgram):
+        graph = model.captured
+    else:
+        dynamic = _dynamic(model, positional, named, input_names or (), dynamic_axes, dynamic_shapes)
+        graph = _captured(model, positional, named, dynamic, training)
     program = make(
         graph, opset=opset_version, input_names=input_names or (), output_names=output_names or (),
         parameters=export_params,
@@ -180,6 +185,7 @@ def _captured(
     model: Callable[..., Nested],
     args: tuple[Nested, ...],
     kwargs: dict[str, Nested],
+    dynamic: Mapping[str, Mapping[int, str]],
     training: TrainingMode,
 ) -> CapturedGraph:
     """Capture a model in eval mode, and put the modes of its modules back."""
@@ -194,11 +200,49 @@ def _captured(
         _exporting = True
         if training is TrainingMode.EVAL and isinstance(model, Module):
             model.eval()
-        return capture(model, *args, kwargs=kwargs)
+        return capture(model, *args, kwargs=kwargs, dynamic=dynamic or None)
     finally:
         _exporting = False
         for module, mode in modes.items():
             module.training = mode
+
+
+def _dynamic(
+    model: Callable[..., Nested],
+    args: tuple[Nested, ...],
+    kwargs: dict[str, Nested],
+    input_names: Sequence[str],
+    axes: Mapping[str, Axes] | None,
+    shapes: Nested,
+) -> Mapping[str, Mapping[int, str]]:
+    """Return the sizes that may change, by the names of the arguments."""
+    if axes is None:
+        return dynamic_sizes(model, args, kwargs, _with_dims(shapes))[0]
+    if shapes is not None:
+        raise ArgumentError("torch.onnx.export: give dynamic_shapes or dynamic_axes, not both.")
+    leaves, _ = tree_flatten((args, kwargs))
+    names = argument_names(model, args, kwargs)
+    tensors = [n for n, leaf in zip(names, leaves, strict=True) if isinstance(leaf, Tensor)]
+    own = {shown: name for shown, name in zip(input_names, tensors, strict=False)} | {n: n for n in tensors}
+    result: dict[str, Mapping[int, str]] = {}
+    for shown, given in axes.items():
+        if shown in own:
+            named = given if isinstance(given, Mapping) else {a: f"{shown}_dynamic_axes_{a}" for a in given}
+            result[own[shown]] = {axis: name.replace(".", "_") for axis, name in named.items()}
+    if axes and not result:
+        raise ArgumentError(
+            f"torch.onnx.export: dynamic_axes names {', '.join(axes)}; the inputs are {', '.join(own)}."
+        )
+    return result
+
+
+def _with_dims(shapes: Nested) -> Nested:
+    """Return ``dynamic_shapes`` with a Dim for each name of a size."""
+    if isinstance(shapes, Mapping):
+        return {key: _with_dims(value) for key, value in shapes.items()}
+    if isinstance(shapes, tuple | list):
+        return type(shapes)(_with_dims(value) for value in shapes)
+    return Dim(shapes) if isinstance(shapes, str) else shapes
 
 
 def _refused(name: str) -> Callable[..., NoReturn]:

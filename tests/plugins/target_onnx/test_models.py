@@ -15,6 +15,7 @@ from tenon.testing.suites.target_models import MODELS
 from tenon_target_onnx import packages
 from tenon_target_onnx.model import Options
 from tenon_target_onnx.program import program
+from tenon_target_onnx.running import run_session, session_of
 from tenon_target_onnx.target import OnnxTarget
 
 pytestmark = needs_runtime
@@ -162,6 +163,62 @@ def test_an_output_that_is_an_input_or_a_weight_is_a_copy(tmp_path):
     buffer = io.BytesIO()
     made.save(buffer)
     assert buffer.getvalue() == made.to_bytes()
+
+
+# --- sizes that may change ---
+
+DYNAMIC = {
+    "digits": {"images": {0: "batch"}},
+    "resnet": {"x": {0: "batch"}},
+    "mobilenet": {"x": {0: "batch"}},
+    "vit": {"x": {0: "batch"}},
+    "gpt": {"tokens": {0: "batch"}},
+    "bert": {"tokens": {0: "batch"}, "mask": {0: "batch"}},
+    "unet": {"x": {0: "batch"}},
+    "lstm_tagger": {"words": {0: "batch"}},
+    "gru": {"x": {1: "batch"}},
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_models_run_at_other_batch_sizes(name, tmp_path):
+    model, args = example(name)
+    graph = capture(model, *args, dynamic=DYNAMIC[name])
+    made = program(graph)
+    path = tmp_path / "model.onnx"
+    made.save(path)
+    session = session_of(path)
+    axes = next(iter(DYNAMIC[name].values()))
+    axis = next(iter(axes))
+
+    assert made.model_proto.graph.input[0].type.tensor_type.shape.dim[axis].dim_param == "batch"
+    for count in (1, 2, 5):
+        given = [np.take(a.numpy(), np.arange(count) % a.shape[axis], axis) for a in args]
+        expected = model(*map(t.from_numpy, given))
+        results = run_session(session, given)
+        for own, other in zip(expected if isinstance(expected, tuple) else (expected,), results, strict=True):
+            np.testing.assert_allclose(other, own.detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_sizes_are_computed_from_the_inputs(tmp_path):
+    def function(x, y):
+        n, m = x.shape[0], y.shape[0]
+        both = t.cat([x, y])
+        return (
+            both.reshape(-1), both.reshape((n + m) * 2, 2), x.new_full((n, 3), 2.0), x[: n // 2], x[n - 1], x[1:],
+            t.stack([x, x]).flatten(0, 1), x.expand(2, n, 4), x.transpose(0, 1).reshape(2, 2 * n),
+        )  # fmt: skip
+
+    graph = capture(function, t.randn(4, 4), t.randn(3, 4), dynamic={"x": {0: "rows"}, "y": {0: "more"}})
+    made = program(graph)
+    path = tmp_path / "model.onnx"
+    made.save(path)
+    session = session_of(path)
+
+    for n, m in ((4, 3), (7, 1), (2, 9)):
+        x, y = t.randn(n, 4), t.randn(m, 4)
+        for own, other in zip(function(x, y), run_session(session, [x.numpy(), y.numpy()]), strict=True):
+            np.testing.assert_allclose(other, own.numpy(), rtol=1e-5, atol=1e-5)
 
 
 # --- refusals ---

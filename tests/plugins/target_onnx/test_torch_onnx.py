@@ -9,7 +9,7 @@ from tests.plugins.target_onnx.programs import needs_runtime
 
 import tenon as t
 from tenon import nn
-from tenon.errors import PluginNotFoundError, TenonWarning, UnsupportedError
+from tenon.errors import ArgumentError, PluginNotFoundError, TenonWarning, UnsupportedError
 from tenon.plugins import registry
 
 pytestmark = needs_runtime
@@ -66,10 +66,25 @@ def test_keywords_one_tensor_and_buffers(model):
     ]
 
 
-@pytest.mark.parametrize("option", [{"dynamic_axes": {"x": [0]}}, {"dynamic_shapes": {"x": {0: "batch"}}}])
-def test_sizes_that_may_change_are_refused(model, option):
-    with pytest.raises(UnsupportedError, match="sizes that may change are not supported yet"):
-        t.onnx.export(model, ARGS, **option)
+def test_dynamic_axes_and_shapes(model):
+    axes = t.onnx.export(
+        model, ARGS, input_names=["first"], dynamic_axes={"first": {0: "batch"}, "y": {0: "batch"}}
+    )
+    shaped = t.onnx.export(model, ARGS, dynamic_shapes={"x": {0: t.export.Dim("batch")}, "y": {0: "batch"}})
+
+    for program in (axes, shaped):
+        assert [s for _, s in shapes(program.model_proto.graph.input)] == [["batch", 4], ["batch", 3]]
+        assert program(t.ones(7, 4), t.ones(7, 3))[0].shape == (7, 3)
+    with pytest.raises(ArgumentError, match="not both"):
+        t.onnx.export(model, ARGS, dynamic_axes={"x": [0]}, dynamic_shapes={"x": {0: "batch"}})
+    with pytest.raises(ArgumentError, match="dynamic_axes names nothing; the inputs are x, y"):
+        t.onnx.export(model, ARGS, dynamic_axes={"nothing": [0]})
+
+
+def test_an_exported_program_is_written_as_it_is(model):
+    exported = t.export.export(model.eval(), ARGS)
+
+    assert shapes(t.onnx.export(exported).model_proto.graph.input) == [("x", [2, 4]), ("y", [2, 3])]
 
 
 def test_parameters_may_be_inputs(model):
