@@ -136,7 +136,7 @@ def test_keep_last_never_deletes_the_last_valid_one(tmp_path):
     for path in paths[2:]:
         damage(path)
 
-    with pytest.warns(CheckpointWarning, match=r"'step-1\.safetensors' stays"):
+    with pytest.warns(CheckpointWarning, match=r"'step-1\.safetensors' is kept"):
         removed = keep_last(tmp_path, 1)
 
     assert removed == [paths[2], paths[0]]

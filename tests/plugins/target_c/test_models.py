@@ -13,6 +13,8 @@ from tenon.export.vectors import make_vectors
 from tenon.testing.suites.target_models import MODELS
 from tenon_target_c.target import CTarget
 
+pytestmark = pytest.mark.slow
+
 FEW = ("gpt", "lstm_tagger")
 
 

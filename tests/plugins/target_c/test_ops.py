@@ -10,6 +10,8 @@ import tenon as t
 from tenon import nn
 from tenon.nn import functional as F
 
+pytestmark = pytest.mark.slow
+
 X, Y = (3, 5, 7), (3, 5, 7)
 
 

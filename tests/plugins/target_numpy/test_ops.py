@@ -15,6 +15,8 @@ from tenon.testing import samples
 from tenon_target_numpy import library
 from tenon_target_numpy.lowering import ops_in_numpy
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = {"float64": 1e-9, "float32": 2e-5, "float16": 4e-3}
 #: Ops that cannot be captured: the shape of the result depends on the data, or a device is left.
 UNCAPTURED = {"nonzero", "to_device"}

@@ -12,6 +12,8 @@ from tenon_target_numpy.program import Program
 from tenon_target_numpy.source import runner_text
 from tenon_target_numpy.target import NumpyTarget
 
+pytestmark = pytest.mark.slow
+
 
 def runner_of(graph):
     """Return the names of the written file, and a function that runs it."""

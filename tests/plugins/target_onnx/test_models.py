@@ -18,7 +18,7 @@ from tenon_target_onnx.program import program
 from tenon_target_onnx.running import run_session, session_of
 from tenon_target_onnx.target import OnnxTarget
 
-pytestmark = needs_runtime
+pytestmark = [needs_runtime, pytest.mark.slow]
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import tenon as t
 from tenon import nn
 from tenon.nn import functional as F
 
-pytestmark = needs_runtime
+pytestmark = [needs_runtime, pytest.mark.slow]
 X, Y = (3, 5, 7), (3, 5, 7)
 
 
