@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tenon import ops
-from tenon.extend import CapturedGraph, Composite, Graph, Node, Op, Ref, errors, lower, no_grad, wrap
+from tenon.extend import CapturedGraph, Graph, Node, Op, Ref, errors, lower, no_grad, wrap
 from tenon_target_c.emitters import EMITTERS, emittable
 from tenon_target_c.families.elementwise import MORE, is_elementwise
 from tenon_target_c.values import supported
@@ -50,15 +50,8 @@ def _has_expression(op: Op) -> bool:
 
 def in_c_ops(graph: CapturedGraph) -> CapturedGraph:
     """Return ``graph`` in calls that have a form in C; LoweringError names what has none."""
-    names = set(ops_in_c())
-    while True:
-        result = lower(graph, names)
-        failing = [node for node in result.calls if not has_form(node)]
-        composites = {n.name for n in failing if isinstance(n.op, Composite)} & names
-        if not composites:
-            break
-        names -= composites  # their parts may have a form for these dtypes
-    problems = [described(node) for node in failing]
+    result = lower(graph, ops_in_c(), rejected=_without_form)
+    problems = [described(node) for node in _without_form(result)]
     problems += [
         f"{node.kind} {node.label} of {node.avals[0].dtype}"
         for node in result.nodes
@@ -71,6 +64,10 @@ def in_c_ops(graph: CapturedGraph) -> CapturedGraph:
             f" {'; '.join(unique)}. Change them in the model, or export to another target."
         )
     return result
+
+
+def _without_form(graph: CapturedGraph) -> list[Node]:
+    return [node for node in graph.calls if not has_form(node)]
 
 
 def has_form(node: Node) -> bool:

@@ -15,7 +15,7 @@ from tenon.extend import Node, Op, Ref
 from tenon_target_numpy.texts import dtype_text, number_text
 
 #: Expressions of ops that state none, in the same language.
-_MORE = {
+MORE = {
     "once": "a",
     "to_device": "a",
     "remainder": "remainder(a, b)",
@@ -46,8 +46,8 @@ def expression_of(node: Node) -> str | None:
         low, high = node.args[1], node.args[2]
         text = "a" if low is None else "maximum(a, b)"
         return text if high is None else f"minimum({text}, c)"
-    if op.name in _MORE:
-        return _MORE[op.name]
+    if op.name in MORE:
+        return MORE[op.name]
     avals = [a.aval if a.__class__ is Ref and not a.scalar else a for a in node.args]
     return op.expression_for(avals, node.attrs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tenon.extend import Composite, Node
+from tenon.extend import Node
 from tenon_target_numpy import library
 from tenon_target_numpy.elementwise import elementwise_text, expression_of
 from tenon_target_numpy.texts import dtype_text, key_text, key_tuple_text, value_text
@@ -187,8 +187,3 @@ def call_text(node: Node, operands: Sequence[str], hidden: bool, functions: set[
         for key, value in library.attributes(name, node.attrs).items()
     ]
     return f"{name}({', '.join([*operands, *attrs])})"
-
-
-def is_composite(node: Node) -> bool:
-    """Whether the op of a call has parts."""
-    return isinstance(node.op, Composite)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tenon import ops
 from tenon.extend import CapturedGraph, Node, errors, lower
 from tenon_target_numpy import library
-from tenon_target_numpy.elementwise import _MORE
-from tenon_target_numpy.forms import FORMS, has_form, is_composite
+from tenon_target_numpy.elementwise import MORE
+from tenon_target_numpy.forms import FORMS, has_form
 from tenon_target_numpy.program import read_values, reads_hidden
 from tenon_target_numpy.texts import DTYPES
 
@@ -18,7 +18,7 @@ def ops_in_numpy() -> frozenset[str]:
         name
         for name in dir(ops)
         if name in FORMS
-        or name in _MORE
+        or name in MORE
         or name in written
         or f"{name}_saved" in written
         or name == "clamp"
@@ -28,16 +28,8 @@ def ops_in_numpy() -> frozenset[str]:
 
 def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
     """Return ``graph`` in calls that can be written; LoweringError names everything that cannot."""
-    names = set(ops_in_numpy())
-    while True:
-        result = lower(graph, names)
-        read = read_values(result)
-        failing = [n for n in result.calls if not has_form(n, reads_hidden(n, read))]
-        composites = {n.name for n in failing if is_composite(n)} & names
-        if not composites:
-            break
-        names -= composites
-    problems = [f"{node.name} ({_place(node)})" for node in failing]
+    result = lower(graph, ops_in_numpy(), rejected=_without_form)
+    problems = [f"{node.name} ({_place(node)})" for node in _without_form(result)]
     for node in result.nodes:
         strange = sorted({a.dtype.name for a in node.avals} - DTYPES)
         if strange:
@@ -51,6 +43,11 @@ def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
             "another target."
         )
     return result
+
+
+def _without_form(graph: CapturedGraph) -> list[Node]:
+    read = read_values(graph)
+    return [node for node in graph.calls if not has_form(node, reads_hidden(node, read))]
 
 
 def _place(node: Node) -> str:

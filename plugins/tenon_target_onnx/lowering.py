@@ -68,20 +68,20 @@ def check(graph: CapturedGraph) -> None:
 
 def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
     """Return ``graph`` in calls that have a form; LoweringError names all that have none."""
-    names = set(ops_in_onnx())
+    names = ops_in_onnx()
     graph = graph.copy()
     _compute_known(graph, opset)
-    while True:
-        try:
-            result = lower(graph, names)
-        except errors.LoweringError as error:
-            raise errors.LoweringError(_all_problems(graph, names, opset, str(error))) from None
-        _compute_known(result, opset)
-        failing = [node for node in expanded(result).calls if not has_form(node, opset)]
-        composites = {n.name for n in failing if isinstance(n.op, Composite)} & names
-        if not composites:
-            break
-        names -= composites  # their parts may have a form
+    failing: list[Node] = []
+
+    def without_form(lowered: CapturedGraph) -> list[Node]:
+        _compute_known(lowered, opset)
+        failing[:] = [node for node in expanded(lowered).calls if not has_form(node, opset)]
+        return failing
+
+    try:
+        result = lower(graph, names, rejected=without_form)
+    except errors.LoweringError as error:
+        raise errors.LoweringError(_all_problems(graph, names, opset, str(error))) from None
     problems = _problems(result, failing, opset)
     if problems:
         raise errors.LoweringError(
@@ -91,7 +91,7 @@ def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
     return result
 
 
-def _all_problems(graph: CapturedGraph, names: set[str], opset: int, text: str) -> str:
+def _all_problems(graph: CapturedGraph, names: frozenset[str], opset: int, text: str) -> str:
     """Return the text of an error, with what is missing of the ops that have a form for some calls."""
     failing = [
         node for node in graph.calls

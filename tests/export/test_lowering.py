@@ -99,3 +99,25 @@ def test_a_training_step_is_lowered_with_its_residuals():
 
     assert "gelu" in composites and not {"gelu", "layer_norm"} & {node.name for node in lowered.calls}
     assert lowered.run(*batch).item() == pytest.approx(graph.run(*batch).item(), abs=1e-6)
+
+
+def test_composites_that_a_target_rejects_are_replaced_by_their_parts():
+    graph = capture(lambda x: tenon.softmax(x, 1), tenon.ones(2, 3))
+    asked = []
+
+    def rejected(lowered):
+        asked.append([node.name for node in lowered.calls])
+        return [node for node in lowered.calls if node.name == "softmax"]
+
+    lowered = lower(graph, {"softmax", "sub", "amax", "exp", "sum", "div"}, rejected=rejected)
+
+    assert asked == [["softmax"], ["amax", "sub", "exp", "sum", "div"]]
+    assert [node.name for node in lowered.calls] == asked[-1]
+
+
+def test_a_rejected_call_without_parts_stays():
+    graph = capture(lambda x: x.exp(), tenon.ones(2))
+
+    assert [node.name for node in lower(graph, {"exp"}, rejected=lambda lowered: lowered.calls).calls] == [
+        "exp"
+    ]

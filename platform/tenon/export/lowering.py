@@ -6,6 +6,7 @@ same for any other op. Whatever is left over is collected, so that one error nam
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
@@ -32,6 +33,7 @@ def lower(
     rules: Mapping[str, Rule] | None = None,
     *,
     strict: bool = True,
+    rejected: Callable[[CapturedGraph], Iterable[Node]] | None = None,
 ) -> CapturedGraph:
     """Return a copy of ``graph`` whose calls are of ``ops`` (names) only.
 
@@ -39,13 +41,23 @@ def lower(
     their own. LoweringError names every op for which there is no way, with the modules that call it; unless
     ``strict``, those stay as they are.
 
+    ``rejected(lowered)`` returns the calls that the target cannot write though it has the op, for dtypes
+    or attrs. Composites among them are replaced by their parts as well, by all calls of the op, and it is
+    called again; it may simplify its argument, which is returned in the end.
+
     >>> import tenon
     >>> graph = tenon.export.capture(lambda x: tenon.softmax(x, 1), tenon.ones(2, 3))
     >>> [node.name for node in lower(graph, {"sub", "amax", "exp", "sum", "div"}).calls]
     ['amax', 'sub', 'exp', 'sum', 'div']
     """
     names, replacing = frozenset(ops), rules or {}
-    return transformed(graph, lambda fixed: _lowered(fixed, names, replacing, strict))
+    while True:
+        result = transformed(graph, functools.partial(_lowered, names=names, rules=replacing, strict=strict))
+        failing = () if rejected is None else rejected(result)
+        composites = {node.name for node in failing if isinstance(node.op, Composite)} & names
+        if not composites:
+            return result
+        names -= composites
 
 
 def _lowered(
