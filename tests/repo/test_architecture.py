@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: what it names exists, and its ways lead where it says."""
+"""docs/architecture.md is true: what it names exists, and its call paths run in the order given."""
 
 import ast
 import re
@@ -16,8 +16,9 @@ TENON = ROOT / "platform" / "tenon"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 #: ``file.py:function`` or ``file.py:Class.method``, as the page writes it.
 NAMED = re.compile(r"`([\w/]+\.py)(?::([\w.]+))?`")
-WAYS = {
-    title: text for title, text in re.findall(r"^## The way of (.+)\n((?:(?!^## ).*\n)*)", PAGE, re.MULTILINE)
+PATHS = {
+    title: text
+    for title, text in re.findall(r"^## The path of (.+)\n((?:(?!^## ).*\n)*)", PAGE, re.MULTILINE)
 }
 
 
@@ -36,9 +37,9 @@ def names_in(path):
             yield from (f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef))
 
 
-def stops(title):
-    """The numbered stops of a way: ``(file, function)``."""
-    return re.findall(r"^\d+\. `([\w/]+\.py):([\w.]+)`", WAYS[title], re.MULTILINE)
+def steps(title):
+    """The numbered steps of a path: ``(file, function)``."""
+    return re.findall(r"^\d+\. `([\w/]+\.py):([\w.]+)`", PATHS[title], re.MULTILINE)
 
 
 def visited(work):
@@ -59,23 +60,23 @@ def visited(work):
 
 
 def check_order(title, work):
-    """The stops of a way are visited in its order: each for the first time after the one before it."""
-    wanted = [(str(path_of(file)), function.rpartition(".")[2]) for file, function in stops(title)]
+    """The steps of a path run in its order: each for the first time after the one before it."""
+    expected = [(str(path_of(file)), function.rpartition(".")[2]) for file, function in steps(title)]
     seen = visited(work)
-    first = [seen.index(stop) if stop in seen else None for stop in wanted]
+    first = [seen.index(step) if step in seen else None for step in expected]
 
-    assert len(wanted) > 3
-    assert None not in first, [stop for stop, at in zip(wanted, first, strict=True) if at is None]
+    assert len(expected) > 3
+    assert None not in first, [step for step, at in zip(expected, first, strict=True) if at is None]
     assert first == sorted(first)
 
 
-def test_there_are_four_ways():
-    assert list(WAYS) == ["`a + b`", "`loss.backward()`", "a compiled step", "a gradient through MPI"]
-    assert all(len(stops(title)) >= 5 for title in WAYS)
+def test_there_are_four_paths():
+    assert list(PATHS) == ["`a + b`", "`loss.backward()`", "a compiled step", "a gradient through MPI"]
+    assert all(len(steps(title)) >= 5 for title in PATHS)
 
 
-def test_stops_are_numbered_in_order():
-    for text in WAYS.values():
+def test_steps_are_numbered_in_order():
+    for text in PATHS.values():
         numbers = [int(number) for number in re.findall(r"^(\d+)\. ", text, re.MULTILINE)]
         assert numbers == list(range(1, len(numbers) + 1))
 
@@ -97,6 +98,12 @@ def test_the_picture_has_every_part_of_tenon():
     assert parts - shown == {"__init__", "cuda"}  # a face of functions and devices
 
 
+def test_every_file_of_the_engine_has_a_row():
+    files = {f"engine/{path.name}" for path in (TENON / "engine").glob("*.py")} - {"engine/__init__.py"}
+
+    assert files <= {file for file, _ in NAMED.findall(PAGE)}
+
+
 def test_the_engine_imports_nothing_from_above(import_graph):
     below = ("tenon.engine", "tenon.errors", "tenon.dtypes", "tenon.device", "tenon.config")
     found = {
@@ -108,7 +115,7 @@ def test_the_engine_imports_nothing_from_above(import_graph):
     assert found == set()
 
 
-def test_the_way_of_a_sum():
+def test_the_path_of_a_sum():
     a, b = tenon.ones(2, 2), tenon.ones(2, 2, requires_grad=True)
     for each in (a._backend.plans, a._backend.kernels, a._backend.short_kernels):
         each.pop(table.add, None)  # as at its first call
@@ -116,14 +123,14 @@ def test_the_way_of_a_sum():
     check_order("`a + b`", lambda: a + b)
 
 
-def test_the_way_of_a_backward_pass():
+def test_the_path_of_a_backward_pass():
     a, b = tenon.ones(2, 2), tenon.ones(2, 2, requires_grad=True)
     loss = (a * b).sum()
 
     check_order("`loss.backward()`", lambda: loss.backward())
 
 
-def test_the_way_of_a_compiled_step():
+def test_the_path_of_a_compiled_step():
     net = nn.Linear(3, 3)
     optimizer = tenon.optim.SGD(net.parameters(), lr=0.1)
     x = tenon.ones(2, 3)
