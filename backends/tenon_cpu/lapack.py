@@ -43,18 +43,18 @@ class Routines:
 
     def run(self, name: str, *args: str | int | np.ndarray) -> None:
         """Call a routine as Fortran does: arguments by address, the lengths of strings after all others."""
-        held: list[object] = []
+        arguments: list[object] = []
         letters = 0
         for a in args:
             if isinstance(a, str):
-                held.append(ctypes.c_char_p(a.encode()))
+                arguments.append(ctypes.c_char_p(a.encode()))
                 letters += 1
             elif isinstance(a, int):
-                held.append(ctypes.byref(self.integer_of(a)))
+                arguments.append(ctypes.byref(self.integer_of(a)))
             else:
-                held.append(ctypes.c_void_p(a.ctypes.data))
+                arguments.append(ctypes.c_void_p(a.ctypes.data))
         lengths = [ctypes.c_size_t(1)] * letters
-        getattr(self.library, f"{self.first}{self.letter}{name}{self.last}")(*held, *lengths)
+        getattr(self.library, f"{self.first}{self.letter}{name}{self.last}")(*arguments, *lengths)
 
     def has(self, name: str) -> bool:
         """Whether the library has the routine ``name``, which not every LAPACK has."""

@@ -212,18 +212,18 @@ class Scratch(threading.local):
     limit = 8 << 20
 
     def __init__(self) -> None:
-        self.held: dict[str, np.ndarray] = {}
+        self.buffers: dict[str, np.ndarray] = {}
 
     def get(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> np.ndarray:
         """An uninitialised array, in the memory of the last one of this name."""
         size = np.dtype(dtype).itemsize
         for s in shape:
             size *= s
-        buffer = self.held.get(name)
+        buffer = self.buffers.get(name)
         if buffer is None or buffer.nbytes < size:
             buffer = np.empty(max(size, 64), np.uint8)
             if size <= self.limit:
-                self.held[name] = buffer
+                self.buffers[name] = buffer
         return buffer[:size].view(dtype).reshape(shape)
 
 

@@ -163,7 +163,7 @@ def doctor(context: click.Context) -> None:
 @click.option("--attr", "attrs", multiple=True, help="An argument that is no array, such as axis=1.")
 @click.option("--device", default="cpu", show_default=True)
 def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[str, ...], device: str) -> None:
-    """Print the kernels of OP in the order in which they are asked.
+    """Print the kernels of OP in the order in which they are tried.
 
     With a shape for each input, which of them a call takes, and why those before it refuse. Without OP, every
     op that has more than the reference.

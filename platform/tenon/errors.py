@@ -86,7 +86,7 @@ class GradError(TenonError, RuntimeError):
 
 
 class ExportError(GradError, BufferError):
-    """A tensor with history asked to lend its memory to another library."""
+    """A tensor that requires grad cannot export its memory to another library."""
 
 
 class FreedGraphError(GradError):
@@ -165,11 +165,11 @@ class ModuleAttributeError(ModuleError, AttributeError):
 
 
 class PruningError(ModuleValueError):
-    """A model cannot be pruned as asked, or what is zero in it cannot be removed."""
+    """A model cannot be pruned as requested, or its zeroed channels cannot be removed."""
 
 
 class QuantizationError(ModuleValueError):
-    """A model, a weight or data for calibration cannot be quantized as asked."""
+    """A model or a weight cannot be quantized as requested, or the calibration data are unsuitable."""
 
 
 class AttentionError(ModuleError, AssertionError, ValueError):
@@ -181,7 +181,7 @@ class PaddingMaskError(TenonError, AssertionError):
 
 
 class NoDataError(DeviceError, NotImplementedError):
-    """A tensor on the meta device was asked for its data."""
+    """The data of a tensor on the meta device, which has none, were accessed."""
 
 
 class MissingForwardError(ModuleError, NotImplementedError):
@@ -239,7 +239,7 @@ class CheckpointError(TenonError, RuntimeError):
 
 
 class UnsafeCheckpointError(CheckpointError, UnpicklingError):
-    """A pickled checkpoint asks for something that could run code."""
+    """A pickled checkpoint refers to a class or function that could run code."""
 
 
 class FileObjectError(TenonError, TypeError, AttributeError):

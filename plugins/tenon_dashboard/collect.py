@@ -179,8 +179,8 @@ class Collected:
         """Return the index of ``args``; 0, that of no arguments, once there are too many distinct ones."""
         if type(args) is not dict:
             raise Unusable("`args` is no object")
-        shown = {key: value for key, value in args.items() if key not in _UNIQUE}
-        key = repr(shown)
+        common = {key: value for key, value in args.items() if key not in _UNIQUE}
+        key = repr(common)
         if len(key) > 20_000:
             raise Unusable("`args` is longer than 20,000 characters")
         index = self._detail_of.get(key)
@@ -188,7 +188,7 @@ class Collected:
             self._detail_size += len(key)
             if len(self.details) >= MOST_NAMES or self._detail_size > MOST_DETAIL:
                 return 0
-            self.details.append(shown)
+            self.details.append(common)
             index = self._detail_of[key] = len(self.details) - 1
         return index
 

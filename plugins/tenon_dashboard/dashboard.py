@@ -103,8 +103,8 @@ class Dashboard(base_plugin.TBPlugin):  # type: ignore[misc]
         digests = {rank: reading.digest for rank, reading in files if reading.digest is not None}
         ranks = views.on_one_clock(digests)
         only = request.args.get("rank", "all")
-        shown = make({rank: ranks[rank] for rank in ranks if only in ("all", str(rank))})
-        return _json(request, {**shown, "files": _states(files), "known": sorted(ranks)})
+        view = make({rank: ranks[rank] for rank in ranks if only in ("all", str(rank))})
+        return _json(request, {**view, "files": _states(files), "known": sorted(ranks)})
 
     def _trace(self, request: Request) -> Response:
         files = self._files(self._run(request))

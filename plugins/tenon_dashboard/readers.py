@@ -142,8 +142,8 @@ class Readers:
             self._forget(set(paths))
             began = time.monotonic()
             while any(r.busy for r in readings):
-                shown = all(r.digest is not None or not r.busy for r in readings)
-                left = began + seconds * (1 if shown else 2) - time.monotonic()
+                all_readable = all(r.digest is not None or not r.busy for r in readings)
+                left = began + seconds * (1 if all_readable else 2) - time.monotonic()
                 if left <= 0:
                     break
                 self._done.wait(left)

@@ -173,15 +173,15 @@ def _shrinks(rows: int, columns: int, state: PowerSGDState) -> bool:
 def _initial_q(state: PowerSGDState, index: int, matrices: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return orthonormal ``Q`` to start from: the last step's, or random ones that are equal on all ranks."""
     shapes = [(m.shape[1], min(*m.shape, state.matrix_approximation_rank)) for m in matrices]
-    kept = state.q_memory_dict.get(index)
-    if kept is None or [q.shape for q in kept] != shapes:
-        kept = [
+    factors = state.q_memory_dict.get(index)
+    if factors is None or [q.shape for q in factors] != shapes:
+        factors = [
             state.rng.standard_normal(shape).astype(m.dtype)
             for shape, m in zip(shapes, matrices, strict=True)
         ]
-    for q in kept:
+    for q in factors:
         _orthogonalize(q, state.orthogonalization_epsilon)
-    return kept
+    return factors
 
 
 def _orthogonalize(matrix: np.ndarray, epsilon: float) -> None:

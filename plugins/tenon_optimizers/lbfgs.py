@@ -80,8 +80,8 @@ class LBFGS(Optimizer):
 
                 def at(length: float, direction: Tensor = direction, start: list[Tensor] = start) -> Point:
                     value, gradient = self._moved(closure, length, direction)
-                    for p, kept in zip(self._params, start, strict=True):
-                        p.copy_(kept)
+                    for p, saved in zip(self._params, start, strict=True):
+                        p.copy_(saved)
                     return Point(length, value, gradient, float(gradient.dot(direction)))
 
                 longest = float(direction.abs().max())

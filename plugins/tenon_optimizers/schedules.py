@@ -63,7 +63,7 @@ class LambdaLR(_ByFunction):
     """
 
     def get_lr(self) -> list[Scalar]:
-        """From the initial rates."""
+        """Return the next learning rates, one per parameter group, computed from the initial ones."""
         self._warn_outside()
         return [base * f(self.last_epoch) for f, base in zip(self.lr_lambdas, self.base_lrs, strict=True)]
 
@@ -72,7 +72,7 @@ class MultiplicativeLR(_ByFunction):
     """The current rate times ``lr_lambda(step)``."""
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates."""
+        """Return the next learning rates, one per parameter group, computed from the current ones."""
         rates = self._rates()
         if self._is_initial:
             return rates
@@ -90,7 +90,7 @@ class StepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates."""
+        """Return the next learning rates, one per parameter group, computed from the current ones."""
         rates = self._rates()
         if self.last_epoch == 0 or self.last_epoch % self.step_size:
             return rates
@@ -111,7 +111,7 @@ class MultiStepLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates."""
+        """Return the next learning rates, one per parameter group, computed from the current ones."""
         rates = self._rates()
         if self.last_epoch not in self.milestones:
             return rates
@@ -135,7 +135,7 @@ class ConstantLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates."""
+        """Return the next learning rates, one per parameter group, computed from the current ones."""
         rates = self._rates()
         if self.last_epoch == 0:
             return [rate * self.factor for rate in rates]
@@ -171,7 +171,7 @@ class LinearLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates."""
+        """Return the next learning rates, one per parameter group, computed from the current ones."""
         rates = self._rates()
         if self.last_epoch == 0:
             return [rate * self.start_factor for rate in rates]
@@ -194,7 +194,7 @@ class ExponentialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates."""
+        """Return the next learning rates, one per parameter group, computed from the current ones."""
         rates = self._rates()
         return rates if self._is_initial else [rate * self.gamma for rate in rates]
 
@@ -213,7 +213,7 @@ class PolynomialLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates."""
+        """Return the next learning rates, one per parameter group, computed from the current ones."""
         rates = self._rates()
         if self._is_initial or self.last_epoch > self.total_iters:
             return rates
@@ -234,7 +234,10 @@ class CosineAnnealingLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the current rates; from the initial ones when resumed in the middle."""
+        """Return the next learning rates, one per parameter group, computed from the current ones.
+
+        When the schedule is resumed in the middle, they are computed from the initial ones.
+        """
         rates, least, t, top = self._rates(), self.eta_min, self.last_epoch, self.T_max
         if self._is_initial:
             return rates

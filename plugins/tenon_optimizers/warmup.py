@@ -47,7 +47,7 @@ class WarmupCosineLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[Scalar]:
-        """From the initial rates."""
+        """Return the next learning rates, one per parameter group, computed from the initial ones."""
         return self._get_closed_form_lr()
 
     def _get_closed_form_lr(self) -> list[Scalar]:

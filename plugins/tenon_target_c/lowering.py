@@ -140,13 +140,13 @@ def described(node: Node) -> str:
 def drop_unused(graph: Graph) -> None:
     """Remove calls, constants and parameters that no output and no write needs; arguments stay."""
     needed: set[Node] = {w.target for w in graph.writes} | {r.node for r in graph.roots()}
-    kept = []
+    used = []
     for node in reversed(graph.nodes):
         argument = node.kind == "input" and node.value is None
         if node in needed or argument or node.function == "input":
             needed |= {r.node for r in node.refs}
-            kept.append(node)
-    graph.nodes = list(reversed(kept))
+            used.append(node)
+    graph.nodes = list(reversed(used))
 
 
 def users_of(graph: Graph) -> dict[Ref, list[Node]]:

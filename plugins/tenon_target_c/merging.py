@@ -38,7 +38,7 @@ def fold_channels(lowering: Lowering) -> None:
 
 
 def _applied(
-    call: Node, value: Ref, held: tuple[np.ndarray, np.ndarray], known: dict[Ref, np.ndarray], rank: int
+    call: Node, value: Ref, parameters: tuple[np.ndarray, np.ndarray], known: dict[Ref, np.ndarray], rank: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return filters and bias after ``call`` of a convolution's ``value``; None if it is not per channel."""
     if call.name not in ("mul", "add", "sub") or len(call.args) != 2:
@@ -53,7 +53,7 @@ def _applied(
     number = number.reshape((1,) * (rank - number.ndim) + number.shape)
     if any(s != 1 for a, s in enumerate(number.shape) if a != 1) or (call.name == "sub" and not first):
         return None
-    weight, bias = held
+    weight, bias = parameters
     vector = np.broadcast_to(number.reshape(-1), bias.shape).astype(np.float64)
     if call.name == "mul":
         return weight * vector.reshape(-1, *(1,) * (weight.ndim - 1)), bias * vector

@@ -1,6 +1,6 @@
 """``Program``: the steps of a C program under construction, and the values that they read and write.
 
-An emitter (``families/``) asks for the views of a node's operands, makes the views of its results and adds
+An emitter (``families/``) reads the views of a node's operands, creates the views of its results and adds
 steps: calls of kernels (``kernels/*.c``) and of generated loops. Views know their buffer, so the lives of
 buffers follow from the steps. Next: ``memory.py`` lays out the arena, ``source.py`` writes the files.
 """

@@ -80,10 +80,10 @@ class CTarget(Target):
             _call([compiler(), *_FLAGS, *self.optimization, "-o", str(program), *sources, "-lm"])
             given, made = Path(scratch) / "inputs.bin", Path(scratch) / "outputs.bin"
             given.write_bytes(b"".join(_described(a) for run in runs for a in run))
-            shown = _call(
+            report = _call(
                 [str(program), str(Path(folder) / "weights.bin"), str(given), str(made), str(len(runs))]
             )
-            return _outputs(shown, made.read_bytes(), len(runs))
+            return _outputs(report, made.read_bytes(), len(runs))
 
     def unavailable(self) -> str | None:
         """Return that there is no compiler, or None."""
@@ -120,9 +120,9 @@ def _call(command: list[str]) -> str:
     return done.stdout
 
 
-def _outputs(shown: str, data: bytes, runs: int) -> list[list[np.ndarray]]:
-    """Return the arrays in ``data``; ``shown`` has a line for the dtype and shape of each output."""
-    lines = [line.split() for line in shown.splitlines()]
+def _outputs(report: str, data: bytes, runs: int) -> list[list[np.ndarray]]:
+    """Return the arrays in ``data``; ``report`` has a line for the dtype and shape of each output."""
+    lines = [line.split() for line in report.splitlines()]
     results: list[list[np.ndarray]] = []
     start = 0
     for _ in range(runs):

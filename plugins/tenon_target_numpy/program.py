@@ -96,14 +96,14 @@ class Program:
             self.texts[node.out()] = f"state[{node.label!r}]"
             self.arrays[node.label] = np.asarray(node.value.detach().numpy())
 
-    def _name(self, wanted: str) -> str:
+    def _name(self, stem: str) -> str:
         """Return an unused variable name."""
-        if wanted[0].isdigit() or keyword.iskeyword(wanted):
-            wanted = f"_{wanted}"
-        name, number = wanted, 1
+        if stem[0].isdigit() or keyword.iskeyword(stem):
+            stem = f"_{stem}"
+        name, number = stem, 1
         while name in self._taken:
             number += 1
-            name = f"{wanted}_{number}"
+            name = f"{stem}_{number}"
         self._taken.add(name)
         return name
 

@@ -54,8 +54,8 @@ class NumpyTarget(Target):
             command = [sys.executable, "-I", str(Path(folder).absolute() / RUNNER), str(given), str(made)]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
-                shown = (done.stderr or done.stdout).strip()[-2000:]
-                raise errors.BundleError(f"{RUNNER} failed with code {done.returncode}: {shown}")
+                message = (done.stderr or done.stdout).strip()[-2000:]
+                raise errors.BundleError(f"{RUNNER} failed with code {done.returncode}: {message}")
             return [outputs for _, outputs in each_run(read_tensors(made))]
 
 

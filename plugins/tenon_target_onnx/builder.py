@@ -160,10 +160,10 @@ class Builder:
         symbolic = [s for s in sizes if not is_number(s)]
         zero = any(is_number(s) and int(s) == 0 for s in sizes)
         if len(symbolic) == 1 and not zero:
-            wanted = self.ints([int(s) if is_number(s) else -1 for s in sizes])
+            shape = self.ints([int(s) if is_number(s) else -1 for s in sizes])
         else:
-            wanted = self.shape(sizes)
-        return self.call("Reshape", name, wanted, allowzero=1 if zero else None)
+            shape = self.shape(sizes)
+        return self.call("Reshape", name, shape, allowzero=1 if zero else None)
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
         """Return a value with axes of size 1 added."""

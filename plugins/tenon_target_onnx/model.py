@@ -119,14 +119,14 @@ def _add_outputs(b: Builder, graph: CapturedGraph, options: Options) -> list[tup
     made = {name for step in b.steps for name in step.outputs}
     for position, ref in enumerate(graph.outputs):
         given = position < len(options.output_names)
-        wanted = b.unique(options.output_names[position] if given else f"output{position}")
+        name = b.unique(options.output_names[position] if given else f"output{position}")
         own = b.names[ref]
         if own in made and own not in renamed:
-            renamed[own] = wanted
+            renamed[own] = name
         else:
             source = renamed.get(own, own)
-            b.steps.append(Step("Identity", b.unique("Identity"), (source,), (wanted,), {}, ("", "", "")))
-        outputs.append((wanted, ref.aval))
+            b.steps.append(Step("Identity", b.unique("Identity"), (source,), (name,), {}, ("", "", "")))
+        outputs.append((name, ref.aval))
     for index, step in enumerate(b.steps):
         b.steps[index] = Step(
             step.operator, step.name, tuple(renamed.get(n, n) for n in step.inputs),
@@ -137,12 +137,12 @@ def _add_outputs(b: Builder, graph: CapturedGraph, options: Options) -> list[tup
 
 def _needed(steps: Sequence[Step], outputs: Sequence[str]) -> list[Step]:
     """Return the nodes that an output needs, in order."""
-    read, kept = set(outputs), []
+    read, used = set(outputs), []
     for step in reversed(steps):
         if read.intersection(step.outputs):
             read.update(step.inputs)
-            kept.append(step)
-    return kept[::-1]
+            used.append(step)
+    return used[::-1]
 
 
 def _node(onnx: Any, step: Step) -> NodeProto:  # the package

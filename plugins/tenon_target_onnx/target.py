@@ -55,7 +55,7 @@ class OnnxTarget(Target):
 
     @staticmethod
     def missing() -> str | None:
-        """Return why nothing can be written here, or None; that is what ``torch.onnx.export`` asks."""
+        """Return why no model can be written in this environment, or None; ``torch.onnx.export`` calls it."""
         return reason(onnx_package)
 
     #: ``program(graph, opset=..., input_names=..., ...)`` makes what ``torch.onnx.export`` returns.

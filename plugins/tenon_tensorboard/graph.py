@@ -48,16 +48,16 @@ class ModelGraph:
         graph_def = GraphDef(versions=VersionDef(producer=22))
         for node in self._graph.nodes:
             kind = self._op(node)
-            shown = graph_def.node.add(name=self._names[node], op=kind, device=_DEVICE)
-            shown.input.extend(self._edge(ref) for ref in node.refs)
-            _set_shapes(shown, node.avals)
+            node_def = graph_def.node.add(name=self._names[node], op=kind, device=_DEVICE)
+            node_def.input.extend(self._edge(ref) for ref in node.refs)
+            _set_shapes(node_def, node.avals)
             for key, value in (*node.attrs.items(), ("source", node.where)):
                 if value != "":
-                    shown.attr[key].s = str(value).encode()
+                    node_def.attr[key].s = str(value).encode()
         for index, ref in enumerate(self._graph.outputs):
-            shown = graph_def.node.add(name=f"output/{index}", op="Output", device=_DEVICE)
-            shown.input.append(self._edge(ref))
-            _set_shapes(shown, [ref.aval])
+            node_def = graph_def.node.add(name=f"output/{index}", op="Output", device=_DEVICE)
+            node_def.input.append(self._edge(ref))
+            _set_shapes(node_def, [ref.aval])
         return graph_def
 
     def timed(self, times: Mapping[tuple[str, str], float]) -> Message:
@@ -74,11 +74,11 @@ class ModelGraph:
         for node in self._graph.calls:
             length = spread.get(node, 0.0)
             first, last = round(start), round(start + length)
-            shown = stats.node_stats.add(node_name=self._names[node], all_start_micros=first)
-            shown.op_end_rel_micros = shown.all_end_rel_micros = max(last - first, 1 if length else 0)
-            start = max(start + length, first + shown.all_end_rel_micros)
+            entry = stats.node_stats.add(node_name=self._names[node], all_start_micros=first)
+            entry.op_end_rel_micros = entry.all_end_rel_micros = max(last - first, 1 if length else 0)
+            start = max(start + length, first + entry.all_end_rel_micros)
             for slot, aval in enumerate(node.avals):
-                output = shown.output.add(slot=slot).tensor_description
+                output = entry.output.add(slot=slot).tensor_description
                 output.allocation_description.requested_bytes = _nbytes(aval)
                 _set_shape(output.shape, aval)
         return metadata
@@ -142,11 +142,11 @@ class ModelGraph:
         return "/".join([self._top, *path.split("."), own] if path else [self._top, own])
 
 
-def _set_shapes(shown: Message, avals: Sequence[Aval]) -> None:
+def _set_shapes(node_def: Message, avals: Sequence[Aval]) -> None:
     if avals:
-        shown.attr["T"].s = str(avals[0].dtype).encode()
+        node_def.attr["T"].s = str(avals[0].dtype).encode()
     for aval in avals:
-        _set_shape(shown.attr["_output_shapes"].list.shape.add(), aval)
+        _set_shape(node_def.attr["_output_shapes"].list.shape.add(), aval)
 
 
 def _set_shape(shape: Message, aval: Aval) -> None:

@@ -27,10 +27,10 @@ def write_graph(session: Session, writer: RunWriter) -> None:
     if config.profile is not None and importlib.util.find_spec("tensorboard") is not None:
         traces = sorted(session.folder.glob(f"*_{session.rank}.*.pt.trace.json.gz"))
     try:
-        shown = ModelGraph(session.model, inputs)
+        graph = ModelGraph(session.model, inputs)
     except errors.CaptureError as error:
         if session.is_main:
             click.echo(f"graph: not written, the model cannot be recorded: {error}")
         return
     if session.is_main:
-        writer.graph(shown, times_of(traces[-1]) if traces else {})
+        writer.graph(graph, times_of(traces[-1]) if traces else {})

@@ -152,8 +152,8 @@ class SummaryWriter:
         with without_torch():
             from tensorboardX.utils import figure_to_image  # type: ignore[import-untyped]
         several = isinstance(figure, list)
-        shown = figure_to_image(figure, close)
-        self.add_image(tag, shown, global_step, walltime, "NCHW" if several else "CHW")
+        image = figure_to_image(figure, close)
+        self.add_image(tag, image, global_step, walltime, "NCHW" if several else "CHW")
 
     def add_video(
         self,

@@ -95,14 +95,14 @@ class RunWriter:
         for summary in self._summary.hparams(_flat(config), dict(metrics)):
             self.write(0, summary=summary)
 
-    def graph(self, shown: ModelGraph, times: Mapping[str, Times] | None = None) -> None:
+    def graph(self, graph: ModelGraph, times: Mapping[str, Times] | None = None) -> None:
         """Write a ``ModelGraph`` for the tab Graphs, with the results of ``times_of`` a trace.
 
         The times of each phase are an entry of the tab's list Tag.
         """
-        self.write(0, graph_def=shown.definition().SerializeToString())
+        self.write(0, graph_def=graph.definition().SerializeToString())
         for phase, phase_times in (times or {}).items():
-            run = shown.timed(phase_times).SerializeToString()
+            run = graph.timed(phase_times).SerializeToString()
             timed = self._messages.TaggedRunMetadata(tag=phase, run_metadata=run)
             self.write(0, tagged_run_metadata=timed)
 

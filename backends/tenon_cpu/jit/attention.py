@@ -77,7 +77,7 @@ class _Call:
                 batch, head, row, _ = a.strides
                 words += (batch >> 2, head >> 2, row >> 2)
         self.table = array.array("q", words)
-        self.held = (arrays, peak, share)
+        self.references = (arrays, peak, share)
         self.work = math.prod(query.shape) * key.shape[2]
 
     @property

@@ -155,7 +155,7 @@ class Execution:
     ) -> None:
         here = runtime()
         self.primitive = primitive
-        self.held: dict[int, Memory | None] = {}
+        self._bound: dict[int, Memory | None] = {}
         self._memory: dict[int, ctypes.c_void_p] = {}
         self._destroy = here.library.quick["dnnl_memory_destroy"]
         #: For callers that inline ``bind``: ``set_handle(memory, address)`` returns a status.
@@ -196,7 +196,7 @@ class Execution:
                 f"{self.primitive!r} takes no argument at position {position}. See onednn/signatures.py."
             )
         here.call("dnnl_memory_create", ctypes.byref(handle), descriptor, here.engine, address(memory))
-        self._memory[position], self.held[position] = handle, memory
+        self._memory[position], self._bound[position] = handle, memory
 
     def memory(self, position: int) -> ctypes.c_void_p:
         """Return the memory object of an argument, for ``dnnl_memory_set_data_handle``."""
@@ -205,7 +205,7 @@ class Execution:
     def bind(self, position: int, memory: Memory) -> None:
         """Bind the argument at ``position`` to other memory of the same layout, and keep it alive."""
         self.point(position, address(memory))
-        self.held[position] = memory
+        self._bound[position] = memory
 
     def point(self, position: int, target: int | None) -> None:
         """Bind the argument at ``position`` to the address ``target``; the caller keeps the memory alive."""
@@ -215,9 +215,9 @@ class Execution:
 
     def release(self) -> None:
         """Drop the references to bound memory; for executions that stay in a cache."""
-        for position in self.held:
+        for position in self._bound:
             if position != SCRATCHPAD:
-                self.held[position] = None
+                self._bound[position] = None
 
     def call(self) -> Callable[[], None]:
         """Return a function without arguments that executes, on any thread but not on two at once."""

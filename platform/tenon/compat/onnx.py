@@ -223,12 +223,12 @@ def _dynamic(
     leaves, _ = tree_flatten((args, kwargs))
     names = argument_names(model, args, kwargs)
     tensors = [n for n, leaf in zip(names, leaves, strict=True) if isinstance(leaf, Tensor)]
-    own = {shown: name for shown, name in zip(input_names, tensors, strict=False)} | {n: n for n in tensors}
+    own = {label: name for label, name in zip(input_names, tensors, strict=False)} | {n: n for n in tensors}
     result: dict[str, Mapping[int, str]] = {}
-    for shown, given in axes.items():
-        if shown in own:
-            named = given if isinstance(given, Mapping) else {a: f"{shown}_dynamic_axes_{a}" for a in given}
-            result[own[shown]] = {axis: name.replace(".", "_") for axis, name in named.items()}
+    for label, given in axes.items():
+        if label in own:
+            named = given if isinstance(given, Mapping) else {a: f"{label}_dynamic_axes_{a}" for a in given}
+            result[own[label]] = {axis: name.replace(".", "_") for axis, name in named.items()}
     if axes and not result:
         raise ArgumentError(
             f"torch.onnx.export: dynamic_axes names {', '.join(axes)}; the inputs are {', '.join(own)}."

@@ -1,7 +1,7 @@
 """``__torch_function__``: classes and modes that can take over a function of tensors before it runs.
 
-Nothing here runs for plain tensors. The first class or mode that takes over functions has the public
-functions rerouted through ``ask`` (``rerouting.py``, ADR 0038); until then they do not check for any.
+Nothing here runs for plain tensors. Once a class or mode that takes over functions exists, ``rerouting.py``
+has the public functions run ``call_overrides`` first (ADR 0038); until then they do not check for one.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ class _Modes(list[Any]):  # as ``_State.modes``
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-#: Classes that take over no function; Tensor and its own subclasses add themselves.
+#: Classes that override no function; Tensor and its own subclasses add themselves.
 PLAIN = _Classes((int, float, bool, complex, str, slice, type(None), type(...)))
 #: The active modes of all threads; while there is none, functions do not check for one.
 MODES = _Modes()
 
 
-def wants(cls: type) -> bool:
-    """Whether arguments of class ``cls`` can take over a function."""
+def can_override(cls: type) -> bool:
+    """Whether arguments of class ``cls`` can override a function: it defines ``__torch_function__``."""
     if cls in PLAIN:
         return False
     handler = getattr(cls, "__torch_function__", None)
@@ -114,7 +114,7 @@ def overloaded(values: Iterable[object]) -> list[Any]:  # objects with __torch_f
     handlers: list[Any] = []  # objects with __torch_function__
     for value in values:
         cls = type(value)
-        if wants(cls) and not any(type(other) is cls for other in handlers):
+        if can_override(cls) and not any(type(other) is cls for other in handlers):
             position = next(
                 (i for i, other in enumerate(handlers) if issubclass(cls, type(other))), len(handlers)
             )
@@ -131,17 +131,17 @@ def arguments_of(args: tuple[object, ...], kwargs: dict[str, object]) -> Iterabl
             yield value
 
 
-def ask(
+def call_overrides(
     function: Function,
     original: Function,
     bare: bool,
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> Any:  # what ``function`` returns
-    """Call the overrides of ``function``, or ``original`` without any.
+    """Call the overrides of ``function``; without any, call ``original``.
 
-    ``bare`` functions take no tensor: modes override them, and what is no tensor either, as a size that is
-    the Proxy of a traced program.
+    ``bare`` functions, such as ``zeros``, take no tensor: modes override them, and arguments that are no
+    tensors, such as a size that is the Proxy of a traced program.
     """
     off, modes = STATE.off, STATE.modes
     if off == 2 or (off and not modes):
@@ -204,7 +204,7 @@ def converted(result: Nested, cls: type) -> Nested:
 def has_torch_function(relevant_args: Iterable[object]) -> bool:
     """Whether the class of one of ``relevant_args`` takes over functions, or a mode is active."""
     return (bool(STATE.modes) and STATE.off != 2) or (
-        not STATE.off and any(wants(type(each)) for each in relevant_args)
+        not STATE.off and any(can_override(type(each)) for each in relevant_args)
     )
 
 

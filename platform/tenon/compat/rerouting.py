@@ -1,7 +1,7 @@
 """Reroute public functions through ``__torch_function__`` while a class or a mode takes over functions.
 
-A check in every function would cost every call. Instead the code of a function is exchanged for one that
-checks; the function object, which callers hold and compare, stays the same. See ADR 0038.
+A check in every function would slow every call. Instead the code object of a function is replaced by one that
+checks; the function object, which callers store and compare, stays the same. See ADR 0038.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from types import CodeType, FunctionType
 
-from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, ask, wants
+from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, call_overrides, can_override
 
 #: The function that PyTorch passes to a handler where Python calls the method of an operator.
 _PASSED_FUNCTION = {
@@ -27,21 +27,22 @@ _NOT_OVERRIDABLE = frozenset(
 )  # fmt: skip
 
 
-#: Code starts by loading the closure's cells, so there is one detour for each number of cells: with another
-#: number, code that inspects the frame's locals (a debugger, pytest) reads invalid memory.
+#: The code that replaces a function's. Code starts by loading the closure's cells, so there is one version
+#: for each number of cells: with another number, code that inspects the frame's locals (a debugger, pytest)
+#: reads invalid memory.
 _DETOUR = """
 def around({closed}):
     def detour(*args, **kwargs):
         if 0:
             return {closed}
-        plain, modes, original, asking = ("plain", "modes", "original", "asking")
+        plain, modes, original, overridden = ("plain", "modes", "original", "overridden")
         if not kwargs and not modes:
             for a in args:
                 if a.__class__ not in plain:
                     break
             else:
                 return original(*args)
-        return asking(args, kwargs)
+        return overridden(args, kwargs)
     return detour
 """
 
@@ -56,17 +57,18 @@ def _detour(closed: int) -> CodeType:
     return detour.__code__
 
 
-_PLACEHOLDERS = ("plain", "modes", "original", "asking")
-#: Ids of functions that only modes can take over, as they take no tensor.
+_PLACEHOLDERS = ("plain", "modes", "original", "overridden")
+#: Ids of functions that only modes can override, as they take no tensor.
 BARE: set[int] = set()
-#: Function -> its own code and the rerouted one.
+#: Function -> its original code, and the code that checks for overrides.
 _ROUTES: dict[FunctionType, tuple[CodeType, CodeType]] = {}
-#: Why functions are rerouted now: ``ask`` for a class, which is permanent, and active modes.
+#: Why functions are rerouted now: active modes, and ``call_overrides`` for a class, which is permanent.
 _reasons: list[object] = []
 
 
 def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str] = ()) -> None:
-    """Register the public functions of a namespace; only modes can take over the ``bare`` ones."""
+    """Register the public functions of a namespace; ``bare`` ones, which take no tensor, only modes
+    override."""
     members = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
     NAMESPACES.setdefault(namespace, {}).update(members)
     BARE.update(id(members[name]) for name in bare)
@@ -92,8 +94,8 @@ def methods_of(cls: type) -> dict[str, FunctionType | property]:
 
 def reroute_permanently() -> None:
     """Reroute functions from now on."""
-    if not _reasons or _reasons[0] is not ask:
-        _reasons.insert(0, ask)
+    if not _reasons or _reasons[0] is not call_overrides:
+        _reasons.insert(0, call_overrides)
         _exchange()
 
 
@@ -106,14 +108,14 @@ def restore_all() -> None:
 
 
 def rerouted_for(value: object) -> bool:
-    """Reroute functions if ``value``, which is no tensor, is the first to take them over.
+    """Reroute functions if ``value``, which is no tensor, is the first object that can override them.
 
     Return whether it is.
     """
-    fresh = not _reasons and wants(type(value))
-    if fresh:
+    first = not _reasons and can_override(type(value))
+    if first:
         reroute_permanently()
-    return fresh
+    return first
 
 
 def reroute(mode: object) -> None:
@@ -123,13 +125,13 @@ def reroute(mode: object) -> None:
 
 
 def restore(mode: object) -> None:
-    """Restore the functions' code unless another mode or class takes over functions."""
+    """Restore the functions' code unless another mode or class overrides functions."""
     MODES.remove(mode)
     end_rerouting_for(mode)
 
 
 def reroute_for(reason: object) -> None:
-    """Reroute functions until ``end_rerouting_for(reason)``: for objects that are not there for ever."""
+    """Reroute functions until ``end_rerouting_for(reason)``: for objects with a limited lifetime."""
     _reasons.append(reason)
     if len(_reasons) == 1:
         _exchange()
@@ -143,7 +145,8 @@ def end_rerouting_for(reason: object) -> None:
 
 
 def _exchange() -> None:
-    """Set the code of every function, rerouted if there is a reason."""
+    """Set the code object of every function: the one that checks for overrides if there is a reason, else its
+    own."""
     for namespace, members in NAMESPACES.items():
         for name, member in members.items():
             for function, public in _functions_of(namespace, name, member):
@@ -156,7 +159,8 @@ def _exchange() -> None:
 def _functions_of(
     namespace: str, name: str, member: FunctionType | property
 ) -> Iterable[tuple[FunctionType, Function]]:
-    """Yield the functions of which ``member`` consists, each with the one that is passed to handlers."""
+    """Yield the functions of which ``member`` consists, each with the function that handlers receive for
+    it."""
     if isinstance(member, property):
         for function, public in (
             (member.fget, member.__get__), (member.fset, member.__set__), (member.fdel, member.__delete__),
@@ -172,13 +176,15 @@ def _functions_of(
 
 
 def _rerouted_code(function: FunctionType, public: Function) -> CodeType:
-    """Return code for ``function`` that checks for overrides before it runs the present code."""
+    """Return a code object for ``function`` that checks for overrides before it runs the current code."""
     code, defaults = function.__code__, function.__defaults__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
     original.__kwdefaults__ = function.__kwdefaults__
     if not hasattr(function, "__wrapped__"):
         function.__wrapped__ = original  # type: ignore[attr-defined]  # whose signature it keeps
-    asking = partial(ask, public, original, id(function) in BARE)
+    overridden = partial(call_overrides, public, original, id(function) in BARE)
     detour = _detour(len(code.co_freevars))
-    consts = tuple((PLAIN, MODES, original, asking) if c == _PLACEHOLDERS else c for c in detour.co_consts)
+    consts = tuple(
+        (PLAIN, MODES, original, overridden) if c == _PLACEHOLDERS else c for c in detour.co_consts
+    )
     return detour.replace(co_consts=consts, co_name=function.__name__)

@@ -207,10 +207,10 @@ def _copy_options(source: list[ParamGroup], target: list[ParamGroup]) -> None:
 
 def _saved_share(group: ParamGroup, owned: Container[int | str]) -> ParamGroup:
     """A saved group with the parameters in ``owned`` only."""
-    kept = [key in owned for key in group["params"]]
-    share = {**group, "params": [key for key, keep in zip(group["params"], kept, strict=True) if keep]}
+    local = [key in owned for key in group["params"]]
+    share = {**group, "params": [key for key, keep in zip(group["params"], local, strict=True) if keep]}
     if "param_names" in group:
-        share["param_names"] = [name for name, keep in zip(group["param_names"], kept, strict=True) if keep]
+        share["param_names"] = [name for name, keep in zip(group["param_names"], local, strict=True) if keep]
         if not share["param_names"]:
             del share["param_names"]
     return share

@@ -37,14 +37,14 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
     ``fresh``: no other reference to the array exists, so that it need not be copied. A leaf that was frozen
     after the op ran is skipped unless it has a gradient destination.
     """
-    held, backend = leaf._grad, leaf._backend
+    current, backend = leaf._grad, leaf._backend
     extra = leaf.__dict__
     destination: GradientDestination | None = extra.get(DESTINATION)
     if not leaf._track and destination is None:
         return
     if grad.__class__ is not backend.array_type:
         if isinstance(grad, Value):
-            _accumulate_tensor(leaf, held, grad, create_graph)
+            _accumulate_tensor(leaf, current, grad, create_graph)
             if destination is not None:
                 destination.arrived()
             return
@@ -59,7 +59,7 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
     if grad.dtype is not kind:
         grad = grad.astype(kind)
         fresh = True
-    if held is None:
+    if current is None:
         taken = None if destination is None else destination.take(grad)
         if taken is not None:
             grad = taken
@@ -69,11 +69,11 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
             grad = grad.copy("K" if grad.strides == raw.strides else "C")
         # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
         leaf._grad = Value.make(grad, backend)
-    elif held._track:
-        leaf.grad = held + Value.make(grad, backend)
+    elif current._track:
+        leaf.grad = current + Value.make(grad, backend)
     else:
-        held.raw += grad
-        counter = held._version_counter
+        current.raw += grad
+        counter = current._version_counter
         if counter is not None:
             counter[0] += 1
     if destination is not None:
@@ -95,7 +95,7 @@ def _kind_of_grad(leaf: Value, grad: Array) -> NumpyDType:
     return grad.dtype if requested is None else requested.numpy
 
 
-def _accumulate_tensor(leaf: Value, held: Value | None, grad: Value, create_graph: bool) -> None:
+def _accumulate_tensor(leaf: Value, current: Value | None, grad: Value, create_graph: bool) -> None:
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.gradient_read(leaf)
     previous, MODE.enabled = MODE.enabled, create_graph
@@ -103,12 +103,12 @@ def _accumulate_tensor(leaf: Value, held: Value | None, grad: Value, create_grap
         kind = _kind_of_grad(leaf, grad.raw)
         if grad.raw.dtype != kind:
             grad = table.cast(grad, dtype=kind)
-        if held is None:
+        if current is None:
             leaf.grad = _copy_of(leaf, grad, create_graph)
         elif create_graph:
-            leaf.grad = held + grad
+            leaf.grad = current + grad
         else:
-            held.add_(grad)
+            current.add_(grad)
     finally:
         MODE.enabled = previous
 

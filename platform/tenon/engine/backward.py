@@ -43,7 +43,7 @@ def accumulate_gradients(
     _run(sweep, roots, initial)
     for target in targets or ():
         if target._node is not None and isinstance(target, Value):
-            value = sweep.wanted[_key(target)]  # type: ignore[index]
+            value = sweep.collected[_key(target)]  # type: ignore[index]
             if value is not None:
                 accumulate(target, value, False, create_graph)
     if PASS.queued:
@@ -66,7 +66,7 @@ def collect_gradients(
     _run(sweep, roots, initial)
     result = []
     for target in targets:
-        value = sweep.wanted[_key(target)]  # type: ignore[index]
+        value = sweep.collected[_key(target)]  # type: ignore[index]
         if value is not None and not (create_graph and isinstance(value, Value)):
             backend = value._backend if isinstance(value, Value) else target._backend
             array = _data(value) if isinstance(value, Value) else backend.as_array(value)
@@ -95,7 +95,7 @@ def _run(sweep: Sweep, roots: Sequence[Value], grads: Sequence[Gradient]) -> Non
         RECURSION_LIMIT.increase()
     token = enter(IGNORE)
     try:
-        MODE.enabled, PASS.partial, PASS.sweep = sweep.create_graph, sweep.wanted is not None, sweep
+        MODE.enabled, PASS.partial, PASS.sweep = sweep.create_graph, sweep.collected is not None, sweep
         if WATCHERS.span is None:
             sweep.run(roots, grads)
         else:
@@ -121,7 +121,7 @@ def _restrict(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) ->
     for t in targets:
         if t._view is not None:
             t._refresh()
-    sweep.wanted = {_key(t): None for t in targets}
+    sweep.collected = {_key(t): None for t in targets}
     goals = {id(t) if t._node is None else id(t._node) for t in targets}
     needed = sweep.needed = set()
     for node in _oldest_first(roots):

@@ -300,7 +300,7 @@ def _link_view(op: Op, attrs: Attrs, parent: Value, view: Value) -> None:
     out, source = view.raw, parent.raw
     if out is not source:
         owner = out.base
-        if owner is None or not (  # asking for the owner first spares 0.3 us of looking at addresses
+        if owner is None or not (  # reading the owner first saves 0.3 us of comparing addresses
             owner is source or owner is source.base or parent._backend.shares_memory(out, source)
         ):
             return
@@ -377,7 +377,7 @@ def explain(op: Op, raw: list[Operand], attrs: Attrs, error: Exception) -> NoRet
     if isinstance(error, TenonError):
         raise error
     avals = [aval_of(r) for r in raw]
-    shown = ", ".join(map(repr, avals)) + "".join(f", {k}={v!r}" for k, v in attrs.items())
+    arguments = ", ".join(map(repr, avals)) + "".join(f", {k}={v!r}" for k, v in attrs.items())
     try:
         op.infer(*avals, **attrs)
     except TenonError as refused:
@@ -387,13 +387,13 @@ def explain(op: Op, raw: list[Operand], attrs: Attrs, error: Exception) -> NoRet
     ) as second:  # the rule itself failed on these arguments: show the kernel's error, keep this one too
         error.add_note(f"(shape rule of {op.name} also failed: {second})")
     if isinstance(error, IndexError):
-        raise IndexRangeError(f"{op.name}({shown}): {error}") from error
+        raise IndexRangeError(f"{op.name}({arguments}): {error}") from error
     if isinstance(error, TypeError) and "ufunc" in str(error) and avals:
-        raise no_loop(op.name, avals[0].dtype, shown) from error
+        raise no_loop(op.name, avals[0].dtype, arguments) from error
     if isinstance(error, TypeError):
         raise DTypeError(
-            f"{op.name}({shown}): {error}. Check the dtypes, or cast with .to(dtype)."
+            f"{op.name}({arguments}): {error}. Check the dtypes, or cast with .to(dtype)."
         ) from error
     if isinstance(error, ValueError):
-        raise ShapeError(f"{op.name}({shown}): {error}") from error
+        raise ShapeError(f"{op.name}({arguments}): {error}") from error
     raise error

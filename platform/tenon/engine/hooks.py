@@ -64,7 +64,7 @@ def _replaced(sweep: Sweep, changed: object) -> list[Gradient]:
 
 
 def before_node(sweep: Sweep, node: Node, grad: Gradient) -> Gradient:
-    """Process a node's incoming gradients: tensor hooks, retained gradients, wanted inputs, pre-hooks."""
+    """Process a node's incoming gradients: tensor hooks, retained gradients, requested inputs, pre-hooks."""
     single = node.op.outputs == 1
     grads = [grad] if single else grad
     for index, hooks in (node.hooks or {}).items():
@@ -74,10 +74,10 @@ def before_node(sweep: Sweep, node: Node, grad: Gradient) -> Gradient:
         if tensor is not None and value is not None:
             tensor._grad = None if tensor._grad is None else tensor._grad.clone()
             accumulate(tensor, value, False, sweep.create_graph)
-    if sweep.wanted is not None:
+    if sweep.collected is not None:
         for index, value in enumerate(grads):
-            if (id(node), index) in sweep.wanted and value is not None:
-                sweep.wanted[id(node), index] = value
+            if (id(node), index) in sweep.collected and value is not None:
+                sweep.collected[id(node), index] = value
     # Last: pre-hooks change what the node receives, not what is retained; none run where ``grad`` stops.
     if node.node_prehooks is not None and (sweep.accumulates or id(node) not in sweep.stops):
         grads = _run_prehooks(sweep, node.node_prehooks, grads, node.backend)
@@ -97,13 +97,13 @@ def after_node(sweep: Sweep, node: Node, results: list[Gradient], grad: Gradient
 def _at_leaf(sweep: Sweep, leaf: Value, grad: Gradient, fresh: bool) -> None:
     """Run the hooks of ``leaf`` on its complete gradient and accumulate the result."""
     extra, backend = leaf.__dict__, leaf._backend
-    if sweep.wanted is not None and (id(leaf), LEAF) not in sweep.wanted:
+    if sweep.collected is not None and (id(leaf), LEAF) not in sweep.collected:
         return
     if hooks := extra.get("_hooks"):
         grad, fresh = run_tensor_hooks(hooks, grad, backend), False
     if not sweep.accumulates:
-        assert sweep.wanted is not None
-        sweep.wanted[id(leaf), LEAF] = grad
+        assert sweep.collected is not None
+        sweep.collected[id(leaf), LEAF] = grad
         return
     if not leaf._track:  # frozen after the op ran
         return

@@ -36,8 +36,8 @@ class Sweep:
 
     __slots__ = (
         "__weakref__",
-        "accumulates", "as_tensors", "create_graph", "heap", "hooked", "keep_graph", "needed", "owned",
-        "pending", "stops", "undefined", "wanted",
+        "accumulates", "as_tensors", "collected", "create_graph", "heap", "hooked", "keep_graph", "needed",
+        "owned", "pending", "stops", "undefined",
     )  # fmt: skip
 
     def __init__(self, create_graph: bool, keep_graph: bool) -> None:
@@ -49,10 +49,11 @@ class Sweep:
         self.owned: set[Node] = set()  # nodes whose pending gradient is a sum owned by this pass
         self.undefined: set[Node] = set()  # nodes that no gradient has reached yet, see ``send_undefined``
         self.hooked: HookedLeaves | None = None  # leaves whose hooks wait for the complete gradient
-        #: ``(id of target, output index)`` -> collected gradient.
-        self.wanted: dict[tuple[int, int], Gradient] | None = None
-        self.needed: set[int] | None = None  # ids of the nodes that lead to a wanted input
-        self.stops: set[int] = set()  # ids of wanted nodes with no wanted input behind them
+        #: ``(id of a requested input, output index)`` -> its gradient so far; None in ``backward()`` to all
+        #: leaves.
+        self.collected: dict[tuple[int, int], Gradient] | None = None
+        self.needed: set[int] | None = None  # ids of the nodes that lead to a requested input
+        self.stops: set[int] = set()  # ids of requested nodes with no requested input behind them
         self.accumulates = True  # gradients are accumulated (``backward``), not returned (``grad``)
 
     def run(self, roots: Sequence[Value], grads: Sequence[Gradient]) -> None:
@@ -94,28 +95,28 @@ class Sweep:
             return
         if self.needed is not None and id(target) not in self.needed:
             return
-        waiting = self.pending.get(target)
+        previous = self.pending.get(target)
         if self.undefined and target in self.undefined:
             self.undefined.discard(target)
             if target.op.outputs == 1:
                 self.pending[target] = grad
                 return
         if target.op.outputs == 1:
-            if waiting is None:
-                self.wait(target, grad)
+            if previous is None:
+                self.schedule(target, grad)
             elif target in self.owned:
-                waiting += grad
+                previous += grad
             else:
-                self.pending[target] = waiting + grad
+                self.pending[target] = previous + grad
                 if not self.as_tensors and grad.ndim:
                     self.owned.add(target)
             return
-        if waiting is None:
-            waiting = [None] * len(target.output_avals)
-            self.wait(target, waiting)
-        waiting[index] = grad if waiting[index] is None else waiting[index] + grad
+        if previous is None:
+            previous = [None] * len(target.output_avals)
+            self.schedule(target, previous)
+        previous[index] = grad if previous[index] is None else previous[index] + grad
 
-    def wait(self, target: Node, grad: Gradient) -> None:
+    def schedule(self, target: Node, grad: Gradient) -> None:
         """Schedule a visit of ``target`` with ``grad``, to which later gradients are added."""
         self.pending[target] = grad
         _push(self.heap, (-target.seq, target))
@@ -164,7 +165,7 @@ class Sweep:
             node.args = node.saved = node.out = node.out_counter = None
             if residuals:
                 node.residuals = ()
-        pending, wanted = self.pending, self.wanted is not None
+        pending, collects = self.pending, self.collected is not None
         position = 0
         for edge, result in zip(edges, results):  # noqa: B905
             if edge is not None and result is not None:
@@ -177,7 +178,7 @@ class Sweep:
                     if fresh and joint is not None and position:
                         fresh = not any(result is r for r in results[:position])
                     extra = target.__dict__ if index < 0 else _NONE
-                    if index >= 0 or wanted or "_hooks" in extra or "_post_accumulate_hooks" in extra:
+                    if index >= 0 or collects or "_hooks" in extra or "_post_accumulate_hooks" in extra:
                         self.send(edge, result, fresh)
                     else:
                         accumulate(target, result, fresh, False)
@@ -202,7 +203,7 @@ class Sweep:
                 results.append(None)
                 continue
             ops = f
-            if edge[1] < 0 and self.wanted is None:
+            if edge[1] < 0 and self.collected is None:
                 destination = edge[0].__dict__.get(DESTINATION)
                 if destination is not None and edge[0]._grad is None:
                     ops = destination.ops(f)
@@ -210,12 +211,12 @@ class Sweep:
         return results
 
     def open_edges(self, edges: Edges) -> list[Edge]:
-        """``edges`` with None for those that lead to no wanted input: their rules are not run."""
-        needed, wanted = self.needed, self.wanted
+        """``edges`` with None for those that lead to no requested input: their rules are not run."""
+        needed, collected = self.needed, self.collected
         return [
             (
                 e
-                if e is not None and (id(e[0]) in needed if e[1] >= 0 else (id(e[0]), LEAF) in wanted)  # type: ignore[operator]
+                if e is not None and (id(e[0]) in needed if e[1] >= 0 else (id(e[0]), LEAF) in collected)  # type: ignore[operator]
                 else None
             )
             for e in edges
@@ -267,16 +268,16 @@ class Sweep:
             if self.hooked is None:
                 self.hooked = HookedLeaves(self)
             self.hooked.add(leaf, grad, fresh)
-        elif self.wanted is None:
+        elif self.collected is None:
             accumulate(leaf, grad, fresh, self.create_graph)
         else:
             key = (id(leaf), LEAF)
-            if key in self.wanted:
+            if key in self.collected:
                 if self.accumulates:
                     accumulate(leaf, grad, fresh, self.create_graph)
                     return
-                collected = self.wanted[key]
-                self.wanted[key] = grad if collected is None else collected + grad
+                previous = self.collected[key]
+                self.collected[key] = grad if previous is None else previous + grad
 
     # A custom Function that returns None for an input that requires grad sends an undefined gradient. As in
     # PyTorch, the nodes behind are visited all the same: an op passes the None on, a Function receives zeros
@@ -288,7 +289,7 @@ class Sweep:
         if index < 0 or target in self.pending or (self.needed is not None and id(target) not in self.needed):
             return
         self.undefined.add(target)
-        self.wait(target, None if target.op.outputs == 1 else [None] * len(target.output_avals))
+        self.schedule(target, None if target.op.outputs == 1 else [None] * len(target.output_avals))
 
     def visit_undefined(self, node: Node) -> None:
         """Visit a node that no gradient has reached."""

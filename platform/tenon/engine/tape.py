@@ -85,7 +85,7 @@ class Node:
     seq: int
     #: The module call in which the op ran: see ``scopes.here``.
     module: scopes.Place | None
-    #: Has hooks, a retained gradient or is a wanted input: the sweep leaves its fast path.
+    #: Has hooks, a retained gradient or is a requested input: the sweep leaves its fast path.
     watched: bool
     out: Array | None
     out_counter: list[int] | None

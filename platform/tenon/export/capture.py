@@ -108,9 +108,9 @@ def _dynamic(
         merged_graph = merged(graphs, samples)
         example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
         return at_example(merged_graph, symbols, dynamic, example)
-    shown = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())
+    sizes = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())
     raise CaptureError(
-        f"the function fails at other sizes than the example's ({shown}): {problem or 'there are too few'} "
+        f"the function fails at other sizes than the example's ({sizes}): {problem or 'there are too few'} "
         "Leave sizes out of dynamic= that may not change, or pass another example."
     ) from problem
 

@@ -30,13 +30,13 @@ class Guard:
     other: NodeArgument
     #: The answer of the captured run, which every run must give.
     answer: float
-    #: ``file:line`` of the code that asked.
+    #: ``file:line`` of the code that made the decision.
     where: str
 
     def text(self, names: Mapping[Node, str]) -> str:
         """Return the guard as a line of the printed graph."""
-        asked = question_text(self.question, shown_ref(self.value, names), shown_ref(self.other, names))
-        return f"guard {asked} is {self.answer!r}" + (f"  # {self.where}" if self.where else "")
+        question = question_text(self.question, shown_ref(self.value, names), shown_ref(self.other, names))
+        return f"guard {question} is {self.answer!r}" + (f"  # {self.where}" if self.where else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +106,9 @@ class CapturedGraph(Graph):
         changes = self.symbolic.get(node)
         if not changes:
             return node
-        shown = copy.copy(node)
-        put(shown, changes)
-        return shown
+        sized = copy.copy(node)
+        put(sized, changes)
+        return sized
 
     def at(self, **sizes: int) -> CapturedGraph:
         """Return a copy of the graph for these sizes of its symbols: all its sizes are plain integers.
@@ -129,8 +129,8 @@ class CapturedGraph(Graph):
         try:
             result.verify()
         except GraphError as error:
-            shown = ", ".join(f"{name} = {size}" for name, size in given.items())
-            raise ShapeError(f"the graph does not hold for {shown}: {error}") from error
+            assignments = ", ".join(f"{name} = {size}" for name, size in given.items())
+            raise ShapeError(f"the graph does not hold for {assignments}: {error}") from error
         return result
 
     def example_arguments(self) -> tuple[Nested, ...]:
@@ -194,9 +194,9 @@ class CapturedGraph(Graph):
 
     def __str__(self) -> str:
         names = self.names()
-        shown = [self.with_sizes(node) for node in self.nodes]
-        names |= {node: names[own] for node, own in zip(shown, self.nodes, strict=True)}
-        lines = [line for node in shown for line in printed_lines(node, names)]
+        sized = [self.with_sizes(node) for node in self.nodes]
+        names |= {node: names[own] for node, own in zip(sized, self.nodes, strict=True)}
+        lines = [line for node in sized for line in printed_lines(node, names)]
         lines.append(f"return {', '.join(shown_ref(r, names) for r in self.outputs)}")
         lines += [f"{w.target.label} <- {shown_ref(w.value, names)}" for w in self.writes]
         return "\n".join([*lines, *(guard.text(names) for guard in self.guards)])

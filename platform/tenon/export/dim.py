@@ -44,10 +44,10 @@ class Dim:
             raise ArgumentError(f"Dim({name!r}): min = {min} is more than max = {max}.")
 
     def __repr__(self) -> str:
-        shown = [repr(self.__name__)]
-        shown += [f"min={self.min}"] if self.min else []
-        shown += [f"max={self.max}"] if self.max is not None else []
-        return f"Dim({', '.join(shown)})"
+        parts = [repr(self.__name__)]
+        parts += [f"min={self.min}"] if self.min else []
+        parts += [f"max={self.max}"] if self.max is not None else []
+        return f"Dim({', '.join(parts)})"
 
 
 def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:

@@ -37,10 +37,10 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
     nodes: list[Json] = []
     taken = {node.label for node in graph.inputs}
     for node in graph.nodes:
-        shown = graph.with_sizes(node)
+        sized = graph.with_sizes(node)
         if node.kind == "input":
             role = graph.signature.states.get(node.label, "argument")
-            nodes.append({"kind": "input", "name": node.label, "role": role, **_aval(shown.avals[0])})
+            nodes.append({"kind": "input", "name": node.label, "role": role, **_aval(sized.avals[0])})
             if role != "argument":
                 arrays[node.label] = node.value.raw if isinstance(node.value, Tensor) else node.value
         elif node.kind == "constant":
@@ -48,7 +48,7 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
             while name in taken:
                 name += "_"
             arrays[name] = node.value
-            nodes.append({"kind": "constant", "name": name, **_aval(shown.avals[0])})
+            nodes.append({"kind": "constant", "name": name, **_aval(sized.avals[0])})
         elif node.kind == "scalar":
             entry: dict[str, Json] = {"kind": "scalar", "function": node.function}
             if node.function == "input":
@@ -59,7 +59,7 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
                 entry["args"] = [values.encode(a, positions) for a in node.args]
             nodes.append(entry)
         else:
-            nodes.append(_call(shown, positions))
+            nodes.append(_call(sized, positions))
     document = {
         "schema": SCHEMA,
         "version": VERSION,

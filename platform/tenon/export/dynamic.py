@@ -43,8 +43,8 @@ def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> Capture
                 continue
             found = sizes.fit(values, samples)
             if not isinstance(found, Expression):
-                shown = ", ".join(f"{v} at {dict(s)}" for v, s in zip(values, samples, strict=True))
-                _refuse(nodes, f"no simple expression gives {shown}")
+                observed = ", ".join(f"{v} at {dict(s)}" for v, s in zip(values, samples, strict=True))
+                _refuse(nodes, f"no simple expression gives {observed}")
             symbolic.setdefault(nodes[0], {})[path] = found
     if len({len(graph.nodes) for graph in graphs}) > 1:
         longest = max(graphs, key=len)

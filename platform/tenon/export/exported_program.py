@@ -158,11 +158,11 @@ class ExportedProgram:
 
         A composite that ``decomp_table`` does not name, if one is given, stays.
         """
-        kept = {op.name for op in table.by_name.values() if not isinstance(op, Composite)}
+        retained = {op.name for op in table.by_name.values() if not isinstance(op, Composite)}
         if decomp_table is not None:
             named = {getattr(op, "__name__", str(op)) for op in decomp_table}
-            kept = set(table.by_name) - named
-        return ExportedProgram(lower(self.captured, kept, strict=False), self.example_inputs)
+            retained = set(table.by_name) - named
+        return ExportedProgram(lower(self.captured, retained, strict=False), self.example_inputs)
 
     def __str__(self) -> str:
         return f"ExportedProgram:\n{self._graph_module.code}\nGraph signature: {self._graph_signature}\n"

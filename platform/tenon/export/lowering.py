@@ -97,9 +97,9 @@ def _listed(missing: Mapping[str, Iterable[Node]], lacking: Mapping[str, Iterabl
         places = dict.fromkeys(
             f"{node.module or 'the function'}{f' at {node.where}' if node.where else ''}" for node in nodes
         )
-        shown = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
+        examples = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         needed = ", ".join(sorted(lacking[name]))
-        parts.append(f"{name} ({shown}{f'; to be made of its parts it needs {needed}' if needed else ''})")
+        parts.append(f"{name} ({examples}{f'; to be made of its parts it needs {needed}' if needed else ''})")
     return "; ".join(parts)
 
 

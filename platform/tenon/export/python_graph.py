@@ -87,9 +87,9 @@ class _Writer:
         self.names[state_path(self.source, node)] = made.name
         return made
 
-    def _call(self, shown: Node, node: Node) -> None:
-        args = tuple(self._argument(a) for a in shown.args)
-        attrs = {name: self._argument(value) for name, value in shown.attrs.items()}
+    def _call(self, sized: Node, node: Node) -> None:
+        args = tuple(self._argument(a) for a in sized.args)
+        attrs = {name: self._argument(value) for name, value in sized.attrs.items()}
         made = self.graph.call_function(node.op, args, attrs)
         made.meta["nn_module_path"], made.meta["where"] = node.module, node.where
         visible = node.op.outputs or len(node.avals)

@@ -71,8 +71,8 @@ class CaptureRecorder(Recorder):
 
     def _register(self, optimizer: Optimizer) -> None:
         if id(optimizer) not in self.states_before:
-            held = {p: dict(state) for p, state in optimizer.state.items()}
-            self.states_before[id(optimizer)] = (optimizer, held)
+            saved = {p: dict(state) for p, state in optimizer.state.items()}
+            self.states_before[id(optimizer)] = (optimizer, saved)
         super()._register(optimizer)
 
     def undo(self, keep_states: bool = False) -> None:
@@ -84,9 +84,9 @@ class CaptureRecorder(Recorder):
             raw[...] = values
         for leaf, grad in self.gradients_before.values():
             leaf._grad = grad
-        for optimizer, held in () if keep_states else self.states_before.values():
+        for optimizer, saved in () if keep_states else self.states_before.values():
             optimizer.state.clear()
-            optimizer.state.update(held)
+            optimizer.state.update(saved)
 
     def present(self) -> dict[int, np.ndarray]:
         """Return copies, by id of the array, of the tensors that the call wrote and of optimizer state."""
@@ -98,10 +98,10 @@ class CaptureRecorder(Recorder):
 
     def reset_new_states(self) -> None:
         """Set to zero the state that an optimizer made of its first result, such as a momentum."""
-        for optimizer, held in self.states_before.values():
+        for optimizer, saved in self.states_before.values():
             for p, state in optimizer.state.items():
                 for name, value in state.items():
-                    if not isinstance(value, Tensor) or name in held.get(p, {}):
+                    if not isinstance(value, Tensor) or name in saved.get(p, {}):
                         continue
                     entry = self.values.find(value.raw)
                     if entry is not None and entry.storage.node is None:
@@ -114,10 +114,10 @@ class CaptureRecorder(Recorder):
 
     def check_numbers(self) -> None:
         """Raise CaptureError if an optimizer keeps state as Python numbers, which a graph cannot update."""
-        for optimizer, held in self.states_before.values():
+        for optimizer, saved in self.states_before.values():
             for p, state in optimizer.state.items():
                 for name, value in state.items():
-                    before = held.get(p, {}).get(name)
+                    before = saved.get(p, {}).get(name)
                     if not isinstance(value, Tensor) and value is not before and value != before:
                         raise CaptureError(
                             f"{type(optimizer).__name__} keeps its state {name!r} as a "

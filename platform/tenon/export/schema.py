@@ -244,7 +244,7 @@ class _Reader:
     def _guard(self, entry: Mapping[str, Json]) -> Guard:
         question = entry["question"]
         if question not in QUESTIONS:
-            raise BundleError(f"a guard asks {question!r:.80}.")
+            raise BundleError(f"a guard has the unknown question {question!r:.80}.")
         other, answer = (values.decode(entry["other"], self.decoder), values.decode(entry["answer"]))
         if not isinstance(answer, int | float):
             raise BundleError("the answer of a guard is no number.")

@@ -87,9 +87,9 @@ def make_vectors(
     """
     random = [node for node in graph.calls if node.effect]
     if random:
-        shown = ", ".join(f"{node.name} ({node.module or node.where})" for node in random[:5])
+        places = ", ".join(f"{node.name} ({node.module or node.where})" for node in random[:5])
         raise LoweringError(
-            f"the graph draws random numbers, so that no two runs could be compared: {shown}. Call eval() on "
+            f"the graph draws random numbers, so that no two runs can be compared: {places}. Call eval() on "
             "dropout layers before the capture, or pass the numbers as arguments."
         )
     runner = Runner(graph)

@@ -74,8 +74,8 @@ class _Run:
         leaves, self.spec = tree_flatten([args[i] for i in chosen])
         for leaf in leaves:
             if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
-                shown = leaf.dtype if isinstance(leaf, Tensor) else type(leaf)
-                raise GradError(f"only Tensors of floating point dtype can require gradients, got {shown}")
+                kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf)
+                raise GradError(f"only Tensors of floating point dtype can require gradients, got {kind}")
         with enable_grad():
             self.leaves = [
                 table.alias(leaf) if self.taped and leaf.requires_grad else _own(leaf) for leaf in leaves

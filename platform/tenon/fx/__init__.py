@@ -8,7 +8,7 @@ docs/guide/fx.md.
 
 from __future__ import annotations
 
-from tenon.fx import saved_graphs as saved_graphs  # tenon.serialize asks whether it is loaded
+from tenon.fx import saved_graphs as saved_graphs  # tenon.serialize checks whether it is loaded
 from tenon.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace
 from tenon.fx.graph import CodeGen, Graph
 from tenon.fx.graph_module import GraphModule

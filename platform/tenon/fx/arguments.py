@@ -33,9 +33,9 @@ def aggregate(value: Nested, function: Callable[[Nested], Nested]) -> Nested:
 
 def format_arg(value: Nested, most: float = float("inf")) -> str:
     """Return what a printed graph shows of an argument."""
-    shown: Callable[[], str] | None = getattr(value, "_custom_fx_repr_fn", None)
-    if shown is not None:
-        return shown()
+    custom_repr: Callable[[], str] | None = getattr(value, "_custom_fx_repr_fn", None)
+    if custom_repr is not None:
+        return custom_repr()
     if isinstance(value, (list, tuple)):
         items = [format_arg(item, most) for k, item in enumerate(value) if k < most]
         if len(value) > most:

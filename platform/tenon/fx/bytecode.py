@@ -24,7 +24,7 @@ def unpacked_count(frame: FrameType) -> int | None:
 
 
 def is_assertion(frame: FrameType) -> bool:
-    """Whether ``frame`` asks for the truth of a value to assert it."""
+    """Whether ``frame`` evaluates the truth of a value for an ``assert`` statement."""
     ahead = _following(frame)
     for here, after in itertools.pairwise(ahead):
         if here.opname.startswith("POP_JUMP") and here.opname.endswith("IF_TRUE"):

@@ -65,10 +65,10 @@ def _is_foreign(names: dict[str, Any], home: str) -> bool:  # of any type
 def print_failure(error: Exception, source: str, line: int) -> None:
     """Print the traceback of ``error``, and the lines of generated code around the one that failed."""
     lines = source.split("\n")
-    shown = [
+    parts = [
         traceback.format_exc().strip(),
         f"Call using an FX-traced Module, line {line} of the traced Module's generated forward function:",
         "\n".join(lines[max(line - 3, 0) : line]),
         f"~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~ <--- HERE\n{lines[line] if line < len(lines) else ''}",
     ]
-    print("\n\n".join(shown), file=sys.stderr)
+    print("\n\n".join(parts), file=sys.stderr)

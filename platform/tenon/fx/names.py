@@ -104,7 +104,7 @@ def snake_case(text: str) -> str:
 
 
 def target_name(target: object) -> str:
-    """Return the name that a node of ``target`` asks for."""
+    """Return the preferred name of a node that calls ``target``."""
     if isinstance(target, str):
         name = target.strip("_") if target.startswith("__") and target.endswith("__") else target
     else:

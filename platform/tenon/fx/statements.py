@@ -183,8 +183,8 @@ class Statements:
                 comment = where_comment(node)
                 if comment != place:
                     place = comment
-                    shown = f"\033[2m{comment}\033[0m" if self.style.colored else comment
-                    lines.append(Line.of(f"\n{shown}\n" if lines else f"{shown}\n", index))
+                    text = f"\033[2m{comment}\033[0m" if self.style.colored else comment
+                    lines.append(Line.of(f"\n{text}\n" if lines else f"{text}\n", index))
             lines.append(Line.of(f"{statement}{ending}\n", index))
         if not lines:
             lines.append("pass\n")

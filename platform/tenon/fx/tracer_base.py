@@ -27,7 +27,7 @@ from tenon.tensors.layout import layout
 from tenon.tensors.memory_formats import memory_format
 from tenon.tensors.tensor import Tensor
 
-#: Values that are arguments of nodes as they are.
+#: Types of values that are stored unchanged as arguments of nodes.
 base_types = (
     str, int, float, bool, complex, bytes, dtype, Tensor, Device, memory_format, layout, Operator, enum.Enum,
     type(None), type(...),
@@ -39,7 +39,7 @@ STARTS: set[CodeType] = set()
 
 
 class TraceError(ValueError):
-    """A program asks for a value that is not known while it is traced."""
+    """A program needs a value that is not known while it is traced."""
 
 
 def assert_fn(x: object) -> None:
@@ -63,7 +63,7 @@ class TracerBase:
     record_stack_traces: bool = False
     #: Refuse functions that write into their arguments.
     check_mutable_operations: bool = False
-    #: Record ``assert value`` rather than refuse to tell a Proxy's truth.
+    #: Record ``assert value`` instead of raising TraceError for the truth of a Proxy.
     trace_asserts: bool = False
     #: Make proxies of buffers when they are read, not when they are used.
     proxy_buffer_attributes: bool = False
@@ -165,7 +165,7 @@ class TracerBase:
         return arguments
 
     def to_bool(self, obj: Traced) -> bool:
-        """Called where a program asks for the truth of a Proxy; TraceError, as it is not known."""
+        """Called where a program evaluates the truth of a Proxy; raises TraceError, as it is not known."""
         raise TraceError(
             f"symbolically traced variables cannot be used as inputs to control flow: {obj}{_place()}"
         )

@@ -26,9 +26,9 @@ def flattened(args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> tuple[Leav
 
 def described(leaves: Leaves) -> str:
     """Describe the arguments of a call for messages."""
-    shown = [repr(aval_of(leaf.raw)) if isinstance(leaf, Value) else repr(leaf)[:40] for leaf in leaves[:6]]
+    texts = [repr(aval_of(leaf.raw)) if isinstance(leaf, Value) else repr(leaf)[:40] for leaf in leaves[:6]]
     mode = "" if MODE.enabled else ", without gradients"
-    return f"({', '.join(shown)}{', ...' if len(leaves) > 6 else ''}){mode}"
+    return f"({', '.join(texts)}{', ...' if len(leaves) > 6 else ''}){mode}"
 
 
 _CONTAINERS = frozenset((tuple, list, dict, OrderedDict, defaultdict))

@@ -70,8 +70,8 @@ def dtype_is(dtype: npt.DTypeLike, *arguments: str) -> Condition:
     for name, argument in zip(names, arguments, strict=True):
         test = f"{name}.dtype is {dtype.name}"
         code.append(f"({name} is None or {test})" if argument.endswith("?") else test)
-    shown = ", ".join(f"getattr({name}, 'dtype', None)" for name in names)
-    return Condition(" and ".join(code), f"{_listed(names)} of {dtype.name}", {dtype.name: dtype}, shown)
+    dtypes = ", ".join(f"getattr({name}, 'dtype', None)" for name in names)
+    return Condition(" and ".join(code), f"{_listed(names)} of {dtype.name}", {dtype.name: dtype}, dtypes)
 
 
 def itself(x: Operand) -> Operand:

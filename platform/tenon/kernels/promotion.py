@@ -86,9 +86,9 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
 def _need_equal(op: Op, args: tuple[Operand, ...]) -> None:
     tensors = [a for a in args if isinstance(a, Value)]
     if len({a.raw.dtype for a in tensors}) > 1:
-        shown = [dtypes.FROM_NUMPY[a.raw.dtype].name for a in tensors]
+        names = [dtypes.FROM_NUMPY[a.raw.dtype].name for a in tensors]
         raise DTypeError(
-            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(shown)} ({op.name} of"
+            f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)} ({op.name} of"
             f" {' and '.join(str(list(a.raw.shape)) for a in tensors)}). Convert one of them with .to(dtype)."
         )
 

@@ -164,8 +164,8 @@ def _remirror(owner: Module, name: str) -> None:
     if not owner._mirrors:
         return
     entries = [attributes[registry][name] for registry in NAMES if name in attributes.get(registry, ())]
-    shown = attributes.get(name, _ABSENT)
-    if entries and (shown is _ABSENT or any(shown is value for value in entries)):
+    mirror = attributes.get(name, _ABSENT)
+    if entries and (mirror is _ABSENT or any(mirror is value for value in entries)):
         attributes[name] = entries[0]
 
 

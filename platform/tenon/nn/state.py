@@ -90,9 +90,8 @@ class State(Conversion):
     def get_extra_state(self) -> Any:  # subclasses choose the type
         """Return state other than tensors for ``state_dict``; override together with ``set_extra_state``."""
         raise ModuleError(
-            f"{type(self).__name__} defines no get_extra_state, so there is no extra state to ask for. "
-            "Override it, "
-            "and set_extra_state, to keep more than tensors in state_dict()."
+            f"{type(self).__name__} defines no get_extra_state, so there is no extra state. Override it,"
+            " and set_extra_state, to keep more than tensors in state_dict()."
         )
 
     def set_extra_state(self, state: Any) -> None:  # subclasses choose the type

@@ -127,7 +127,7 @@ class SymbolicArray:
         return self.recording.record("abs", (self,))
 
     def __bool__(self) -> bool:
-        raise NotFusableError("a rule that asks for the truth of an array is not recorded.")
+        raise NotFusableError("a rule that evaluates the truth of an array is not recorded.")
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NotFusableError(f"a rule that reads an array's {name!r} is not recorded.")

@@ -77,7 +77,7 @@ def tenon_make_communicator(config: Config) -> Communicator | None:
 
     ``launch`` then takes ``config.communicator``, else "mpi" under a launcher, else a run of one rank.
 
-    Args: ``config``; ``config.communicator`` is the name that the user asked for, or None.
+    Args: ``config``; ``config.communicator`` is the name that the user requested, or None.
     Called: once per process, by ``tenon.distributed.processes.launch``.
     Mode: firstresult.
     Example: ``return Traced(MpiCommunicator()) if config.setting("tiger_trace") else None``

@@ -119,7 +119,7 @@ def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
     if n < 1:
         raise ValueError(f"keep_last: n must be 1 or more, not {n}.")
     paths = checkpoints(folder)
-    kept, old = paths[:n], paths[n:]
+    newest, old = paths[:n], paths[n:]
     if not old:
         return []
     valid = next((path for path in paths if _is_valid(path)), None)
@@ -136,7 +136,7 @@ def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
             )
             raised.errno, raised.filename, raised.strerror = error.errno, os.fspath(path), error.strerror
             raise raised from error
-    if valid not in kept:
+    if valid not in newest:
         warnings.warn(
             f"the newest {n} checkpoints in {os.fspath(folder)!r} are damaged: {valid.name!r} is kept too.",
             CheckpointWarning,

@@ -270,7 +270,7 @@ def turn_into_view(x: Tensor, name: str, *args: object) -> Tensor:
         before = Value.make(x.raw, x._backend)  # the former ``x`` in the chain of views
         before._node, before._index, before._track = x._node, x._index, x._track
         before._view, before._version_counter = view, x._version_counter
-        version = other._view[4] if MODE.enabled else -1  # not recorded: replayed when it is asked for
+        version = other._view[4] if MODE.enabled else -1  # not recorded: replayed when it is read
         x._view = [view[0], before, *other._view[2:4], version]
     x.raw = other.raw
     if MODE.enabled:

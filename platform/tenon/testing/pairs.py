@@ -101,9 +101,9 @@ class Pair(abc.ABC):
         return []
 
     def __repr__(self) -> str:
-        shown = [("id", self.id), ("actual", self.actual), ("expected", self.expected)]
-        shown += [(x, getattr(self, x)) if isinstance(x, str) else x for x in self.extra_repr()]
-        body = "".join(f"    {name}={value!s},\n" for name, value in shown)
+        attributes = [("id", self.id), ("actual", self.actual), ("expected", self.expected)]
+        attributes += [(x, getattr(self, x)) if isinstance(x, str) else x for x in self.extra_repr()]
+        body = "".join(f"    {name}={value!s},\n" for name, value in attributes)
         return f"{type(self).__name__}(\n{body})"
 
 

@@ -143,8 +143,8 @@ def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
         evaluated = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
         session.metrics = {"epoch": session.epoch, **evaluated, "samples_per_second": round(meter.rate(), 1)}
         reporter.report(session.metrics, session.step)
-        shown = "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in evaluated.items())
-        reporter.line(f"epoch {session.epoch:>3}/{config.epochs}  {shown}  {meter.rate():,.0f} samples/s")
+        results = "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in evaluated.items())
+        reporter.line(f"epoch {session.epoch:>3}/{config.epochs}  {results}  {meter.rate():,.0f} samples/s")
         if session.epoch % max(config.checkpoint.every, 1) == 0 or session.epoch == config.epochs:
             checkpoint.save(session)
         meter.resume()

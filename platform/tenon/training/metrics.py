@@ -40,7 +40,7 @@ class Reporter:
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[shown]}"),
+            TextColumn("{task.fields[status]}"),
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
@@ -52,7 +52,7 @@ class Reporter:
             completed=done,
             epoch=min(done // max(steps_per_epoch, 1) + 1, epochs),
             epochs=epochs,
-            shown="",
+            status="",
         )
 
     def __enter__(self) -> Reporter:
@@ -71,7 +71,7 @@ class Reporter:
 
     def advance(self, epoch: int, loss: float) -> None:
         """Advance the progress bar by one step."""
-        self._progress.update(self._task, advance=1, epoch=epoch, shown=f"loss {loss:.4f}")
+        self._progress.update(self._task, advance=1, epoch=epoch, status=f"loss {loss:.4f}")
 
     def report(self, metrics: Mapping[str, float], step: int) -> None:
         """Write ``metrics`` to the file and pass them to plugins."""

@@ -140,10 +140,10 @@ class FlopCounterMode:
         """Return the counts as text, with ``depth`` levels of modules, by default those of the counter."""
         depth = self.depth if depth is None else depth
         paths = sorted(p for p in self.flop_counts if p != "Global")
-        shown = [p for p in paths if depth is None or p.count(".") < depth]
+        visible = [p for p in paths if depth is None or p.count(".") < depth]
         total = self.get_total_flops()
-        rows = [row for path in shown for row in self._rows(path, path.count("."))]
-        if total and all(sum(self.flop_counts[path].values()) < total for path in shown):
+        rows = [row for path in visible for row in self._rows(path, path.count("."))]
+        if total and all(sum(self.flop_counts[path].values()) < total for path in visible):
             rows = self._rows("Global", 0) + [(f" {name}", *rest) for name, *rest in rows]  # type: ignore[misc]
         return _table_text([("Module", "FLOP", "% Total"), *(rows or [("Global", "0", "0%")])])
 

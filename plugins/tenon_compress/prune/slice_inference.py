@@ -42,12 +42,12 @@ def slices_left(
         chosen = np.arange(size)[each.asked]
         channel_maps = [channel_map for channel_map in abstract.channel_maps if axis in varying(channel_map)]
         others = tuple(i for i in range(len(abstract.shape)) if i != axis)
-        kept = np.logical_and.reduce([~gone[a].all(others) for a in channel_maps] or [np.ones(size, bool)])
-        changed = changed or not kept.all()
-        left = (np.cumsum(kept) - 1)[chosen[kept[chosen]]]
+        stays = np.logical_and.reduce([~gone[a].all(others) for a in channel_maps] or [np.ones(size, bool)])
+        changed = changed or not stays.all()
+        left = (np.cumsum(stays) - 1)[chosen[stays[chosen]]]
         steps = np.unique(np.diff(left)).tolist() or [1]
         if len(steps) > 1:
-            raise PruningError(f"what is left of every {each.asked.step}th channel is no slice")
+            raise PruningError(f"the remaining channels of a slice with step {each.asked.step} are no slice")
         answer = slice(int(left[0]), int(left[-1]) + 1, steps[0]) if left.size else slice(0, 0, 1)
         answers.append((answer, bool(channel_maps)))
     return answers if changed else []
@@ -56,8 +56,8 @@ def slices_left(
 def _sliced(trace: Trace, abstract_values: dict[Ref, AbstractValue], each: ShapeRequest) -> AbstractValue:
     """Return the value that the slice was requested of; PruningError if no op of the recording takes it."""
     size, axis, rank = each.shape
-    asked: slice = each.asked
-    positions = range(size)[asked]
+    requested: slice = each.asked
+    positions = range(size)[requested]
     for node in trace.graph.nodes[each.position :]:
         if node.kind == "call" and node.name in ("index", "slice_axis"):
             abstract, cut = abstract_values[node.args[0]], _cut(node, axis)

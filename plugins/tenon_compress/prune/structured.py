@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from tenon.extend import Module
 
 
-def _without_slices(mask: Tensor, dim: int, kept: Tensor) -> Tensor:
-    """Return ``mask`` with zeros in the slices along ``dim`` where ``kept`` is zero."""
+def _without_slices(mask: Tensor, dim: int, selected: Tensor) -> Tensor:
+    """Return ``mask`` with zeros in the slices along ``dim`` where ``selected`` is zero."""
     shape = [1] * mask.dim()
     shape[dim] = -1
-    return mask * kept.to(mask.dtype).reshape(shape)
+    return mask * selected.to(mask.dtype).reshape(shape)
 
 
 class RandomStructured(BasePruningMethod):
@@ -69,9 +69,9 @@ class LnStructured(BasePruningMethod):
         number = checked_count(self.amount, size)
         if number == 0:
             return default_mask
-        kept = tenon.zeros(size, device=t.device)
-        kept[slice_norms(t, self.n, self.dim).topk(size - number).indices] = 1
-        return _without_slices(default_mask, self.dim, kept)
+        selected = tenon.zeros(size, device=t.device)
+        selected[slice_norms(t, self.n, self.dim).topk(size - number).indices] = 1
+        return _without_slices(default_mask, self.dim, selected)
 
     @classmethod
     def apply(  # type: ignore[override]

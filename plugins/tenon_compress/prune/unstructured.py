@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 def _without(mask: Tensor, indices: Tensor) -> Tensor:
     """Return a copy of ``mask`` with zeros at the flat indices ``indices``."""
-    kept = mask.clone().contiguous()
-    kept.view(-1)[indices] = 0
-    return kept
+    pruned = mask.clone().contiguous()
+    pruned.view(-1)[indices] = 0
+    return pruned
 
 
 class Identity(BasePruningMethod):

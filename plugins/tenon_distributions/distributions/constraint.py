@@ -31,8 +31,8 @@ class Constraint:
         raise UnsupportedError(f"{type(self).__name__} does not define check(value).")
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={getattr(self, name)}" for name in self._repr_attributes)
-        return f"{type(self).__name__.removeprefix('_')}({shown})"
+        attributes = ", ".join(f"{name}={getattr(self, name)}" for name in self._repr_attributes)
+        return f"{type(self).__name__.removeprefix('_')}({attributes})"
 
 
 class _Dependent(Constraint):

@@ -243,8 +243,8 @@ class Distribution:
         return values.expand(-1, *self._batch_shape) if expand else values
 
     def __repr__(self) -> str:
-        shown = {name: self.__dict__[name] for name in self.arg_constraints if name in self.__dict__}
-        parts = [f"{name}: {v if v.numel() == 1 else v.shape}" for name, v in shown.items()]
+        parameters = {name: self.__dict__[name] for name in self.arg_constraints if name in self.__dict__}
+        parts = [f"{name}: {v if v.numel() == 1 else v.shape}" for name, v in parameters.items()]
         return f"{type(self).__name__}({', '.join(parts)})"
 
 

@@ -281,7 +281,7 @@ class ReshapeTransform(Transform):
 
 def _replace_trailing_shape(shape: Size, old: Size, new: Size) -> Size:
     check_dimensions(shape, len(old))
-    kept = len(shape) - len(old)
-    if tuple(shape[kept:]) != tuple(old):
-        raise ArgumentError(f"Shape mismatch: expected {tuple(shape[kept:])} but got {old}")
-    return tenon.Size(tuple(shape[:kept])) + new
+    batch_ndims = len(shape) - len(old)
+    if tuple(shape[batch_ndims:]) != tuple(old):
+        raise ArgumentError(f"Shape mismatch: expected {tuple(shape[batch_ndims:])} but got {old}")
+    return tenon.Size(tuple(shape[:batch_ndims])) + new

@@ -38,8 +38,8 @@ class Independent(Distribution):
                 f"{reinterpreted_batch_ndims} vs {len(batch)}"
             )
         self.base_dist, self.reinterpreted_batch_ndims = base_distribution, reinterpreted_batch_ndims
-        kept = len(batch) - reinterpreted_batch_ndims
-        super().__init__(batch[:kept], batch[kept:] + base_distribution.event_shape, validate_args)
+        ndims = len(batch) - reinterpreted_batch_ndims
+        super().__init__(batch[:ndims], batch[ndims:] + base_distribution.event_shape, validate_args)
 
     def _expand_component(self, name: str, part: Distribution, shape: Size) -> Distribution:
         return part.expand(shape + self.event_shape[: self.reinterpreted_batch_ndims])

@@ -168,10 +168,10 @@ def _binomial_by_rejection(generator: Generator | None, n: np.ndarray, p: np.nda
         with np.errstate(divide="ignore", invalid="ignore"):
             k = np.floor((2 * a[at] / near + b[at]) * u + centre[at])
             in_range = (k >= 0) & (k <= n[at])
-            kept = np.where(in_range, k, 0.0)
+            count = np.where(in_range, k, 0.0)
             exact = np.log(v * alpha[at] / (a[at] / (near * near) + b[at]))
-            log_ratio = highest[at] - log_factorial(kept) - log_factorial(n[at] - kept)
-            below_density = exact <= log_ratio + (kept - mode[at]) * odds[at]
+            log_ratio = highest[at] - log_factorial(count) - log_factorial(n[at] - count)
+            below_density = exact <= log_ratio + (count - mode[at]) * odds[at]
         quick = (near >= 0.07) & (v <= squeeze[at])
         return k, in_range & (quick | below_density)
 

@@ -64,8 +64,8 @@ def emit_pad(program: Program, node: Node) -> None:
     x, target, widths = program.view(node.args[0]), program.new(node), node.attrs["widths"]
     fill(program, target, node.attrs.get("value", 0))
     inside = tuple(slice(max(a, 0), n - max(b, 0)) for (a, b), n in zip(widths, target.shape, strict=True))
-    kept = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True))
-    program.copy(x.moved(x.array[kept]), target.moved(target.array[inside]))
+    source = tuple(slice(max(-a, 0), n - max(-b, 0)) for (a, b), n in zip(widths, x.shape, strict=True))
+    program.copy(x.moved(x.array[source]), target.moved(target.array[inside]))
 
 
 @emits("embed")

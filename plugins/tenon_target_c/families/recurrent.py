@@ -73,7 +73,7 @@ def emit_lstm(program: Program, node: Node) -> None:
     projection = _panels(program, w_hr) if w_hr is not None else "NULL"
     target = program.new(node)
     state, cells = _state(program, node, 1, h0), _state(program, node, 2, c0)
-    kept: list[Pointer | str] = [out(program.new(node, i)) for i in range(3, len(node.avals))] or [
+    residuals: list[Pointer | str] = [out(program.new(node, i)) for i in range(3, len(node.avals))] or [
         "NULL",
         "NULL",
     ]
@@ -81,7 +81,7 @@ def emit_lstm(program: Program, node: Node) -> None:
     scratch = program.scratch(rows * (5 * hidden + min(max(width, hidden), DEPTH)))
     program.step(
         "k_lstm", *_sizes(node), hidden, width, inputs, weight, projection, out(target), out(state),
-        out(cells), *kept, out(scratch),
+        out(cells), *residuals, out(scratch),
     )  # fmt: skip
 
 
@@ -94,14 +94,23 @@ def emit_gru(program: Program, node: Node) -> None:
     weight = _panels(program, w_hh)
     bias = program.dense(b_hh) if b_hh is not None else "NULL"
     target, state = program.new(node), _state(program, node, 1, h0)
-    kept: list[Pointer | str] = [out(program.new(node, i)) for i in range(2, len(node.avals))] or [
+    residuals: list[Pointer | str] = [out(program.new(node, i)) for i in range(2, len(node.avals))] or [
         "NULL",
         "NULL",
     ]
     rows = node.attrs["sizes"][0]
     scratch = program.scratch(rows * (3 * hidden + min(hidden, DEPTH)))
     program.step(
-        "k_gru", *_sizes(node), hidden, inputs, weight, bias, out(target), out(state), *kept, out(scratch)
+        "k_gru",
+        *_sizes(node),
+        hidden,
+        inputs,
+        weight,
+        bias,
+        out(target),
+        out(state),
+        *residuals,
+        out(scratch),
     )
 
 

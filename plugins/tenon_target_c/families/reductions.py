@@ -40,9 +40,9 @@ def reduce(program: Program, x: View, axes: Sequence[int], kernel: str, target: 
         if kernel == "k_sum_f32" and x.dense and axes == [0, *range(axes[1], x.array.ndim)]:
             _reduce_twice(program, x, axes, kernel, target)
             return
-        kept = [a for a in range(x.array.ndim) if a not in axes]
-        x = x.moved(x.array.transpose(*kept, *axes))
-        axes = list(range(len(kept), x.array.ndim))
+        remaining = [a for a in range(x.array.ndim) if a not in axes]
+        x = x.moved(x.array.transpose(*remaining, *axes))
+        axes = list(range(len(remaining), x.array.ndim))
     outer, n, inner = _sides(x.shape, axes)
     program.step(kernel, outer, n, inner, program.dense(x), out(target))
 

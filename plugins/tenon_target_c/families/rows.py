@@ -58,7 +58,7 @@ def emit_log_softmax(program: Program, node: Node) -> None:
 
 @emits("layer_norm", when=is_float32)
 def emit_layer_norm(program: Program, node: Node) -> None:
-    """Add a normalisation of the last axes, and its statistics where the graph asks for them."""
+    """Add a normalisation of the last axes, and its statistics where the graph uses them."""
     x = program.dense(node.args[0])
     weight, bias = (program.dense(a) if a is not None else "NULL" for a in node.args[1:])
     targets = [program.new(node, i) for i in range(len(node.avals))]

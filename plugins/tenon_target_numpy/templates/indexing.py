@@ -27,8 +27,8 @@ def embedding_grad(
     """Return the rows of ``g`` added up by index."""
     flat, values = indices.reshape(-1), g.reshape(indices.size, g.shape[-1])
     if padding_idx >= 0:
-        kept = flat != padding_idx
-        flat, values = flat[kept], values[kept]
+        valid = flat != padding_idx
+        flat, values = flat[valid], values[valid]
     if by_frequency and flat.size:
         values = values / np.bincount(flat, minlength=rows)[flat][:, None].astype(g.dtype)
     result = np.zeros((rows, g.shape[-1]), g.dtype)

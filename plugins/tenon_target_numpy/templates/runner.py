@@ -131,11 +131,11 @@ def checked_inputs(inputs: Sequence[object], named: Mapping[str, object]) -> lis
                 f"{len(shape)}, {list(shape)}."
             )
         for axis, (own, size) in enumerate(zip(array.shape, shape, strict=True)):
-            wanted, why = (size, "") if isinstance(size, int) else sizes.setdefault(size, (own, name))
-            if own != wanted:
+            expected, why = (size, "") if isinstance(size, int) else sizes.setdefault(size, (own, name))
+            if own != expected:
                 note = f", as {size!r} has in {why!r}" if why else ""
                 raise ValueError(
-                    f"dimension {axis} of the input {name!r} has size {own}; it must have {wanted}{note}."
+                    f"dimension {axis} of the input {name!r} has size {own}; it must have {expected}{note}."
                 )
         result.append(array)
     for name, (size, owner) in sizes.items():

@@ -91,11 +91,11 @@ def _broadcast(shapes: list[tuple[Size, ...]]) -> tuple[Size, ...]:
     )
 
 
-def _window(b: Builder, name: str, own: tuple[Size, ...], wanted: tuple[Size, ...], but: int | None) -> str:
-    """Return the corner of a value that has the sizes ``wanted``, except along the axis ``but``."""
+def _window(b: Builder, name: str, own: tuple[Size, ...], target: tuple[Size, ...], but: int | None) -> str:
+    """Return the corner of a value that has the sizes ``target``, except along the axis ``but``."""
     parts = [
         (axis, 0, int(size), 1)
-        for axis, size in enumerate(wanted)
+        for axis, size in enumerate(target)
         if axis != but and is_number(size) and own[axis] != size
     ]
     return b.sliced(name, parts)

@@ -112,8 +112,8 @@ def _stored_weight(node: Node) -> tuple[Ref, Ref] | None:
     if right.node.kind == "call" and right.node.name in ("reshape", "view", "unsqueeze"):
         factor = right.node.args[0]
     rows = stored.aval.shape
-    wanted = (rows[0], *(1,) * (len(rows) - 1)) if rows else ()
-    fits = stored.aval.dtype == _INT8 and len(rows) >= 2 and right.aval.shape == wanted
+    expected = (rows[0], *(1,) * (len(rows) - 1)) if rows else ()
+    fits = stored.aval.dtype == _INT8 and len(rows) >= 2 and right.aval.shape == expected
     constant = stored.node.kind in ("input", "constant")
     if not (fits and constant and node.avals[0].dtype == FLOAT32 and factor.aval.shape == rows[:1]):
         return None

@@ -235,8 +235,8 @@ def _call(name: str, signature: Signature, function: str) -> str:
 
 def _constant(name: str, text: str) -> str:
     body = text.encode("ascii", "replace") + b"\0"
-    shown = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in body)
-    return f'@{name} = internal constant [{len(body)} x i8] c"{shown}"'
+    escaped = "".join(chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in body)
+    return f'@{name} = internal constant [{len(body)} x i8] c"{escaped}"'
 
 
 def _array(text: _Text, argument: str, parameter: Parameter) -> list[str]:

@@ -87,15 +87,15 @@ class Store:
     @contextlib.contextmanager
     def locked(self, key: str) -> Iterator[None]:
         """Hold the lock of ``key`` against other processes and threads, where the file system has locks."""
-        with self._own, contextlib.ExitStack() as held:
+        with self._own, contextlib.ExitStack() as cleanup:
             if self.folder is not None and not self.reason and fcntl is not None:
                 try:
                     number = int(hashlib.sha256(key.encode()).hexdigest(), 16) % _LOCKS
                     handle = os.open(self.folder / f"lock-{number:02}", os.O_RDWR | os.O_CREAT, 0o600)
-                    held.callback(os.close, handle)
+                    cleanup.callback(os.close, handle)
                     _wait(handle)
                 except OSError:  # a file system without locks, or one that became read-only
-                    held.close()
+                    cleanup.close()
             yield
 
     def entries(self) -> tuple[int, int]:

@@ -29,18 +29,19 @@ class Entries(np.ndarray[tuple[int, int], np.dtype[np.int64]]):
     """A line for each kernel: the addresses of its entry and of its table, the number of threads."""
 
     #: The objects that the lines point to.
-    held: tuple[object, ...]
+    references: tuple[object, ...]
 
 
-def bound(entry: llvm.Entry, table: np.ndarray, threads: int, *held: object) -> Callable[[], None]:
-    """A function that calls ``entry`` on ``table``, which has the addresses of the arrays in ``held``."""
+def bound(entry: llvm.Entry, table: np.ndarray, threads: int, *references: object) -> Callable[[], None]:
+    """A function that calls ``entry`` on ``table``, which has the addresses of the arrays in
+    ``references``."""
     line = (llvm.address_of(entry), table.ctypes.data, threads)
-    return _walk(np.array([line], np.int64), entry, table, *held)
+    return _walk(np.array([line], np.int64), entry, table, *references)
 
 
-def _walk(lines: np.ndarray, *held: object) -> Callable[[], None]:
+def _walk(lines: np.ndarray, *references: object) -> Callable[[], None]:
     entries = lines.view(Entries)
-    entries.held = held
+    entries.references = references
     return builtin.walk(entries)
 
 

@@ -20,17 +20,17 @@ def choose(condition, x, y, out, start, stop):
 
 
 @kernel("void(uint8[::1], uint8, float32, float32[::1], float32[::1], int64, int64)")
-def put(condition, flipped, value, kept, out, start, stop):
-    """``value`` where the condition holds (``flipped``: where it does not), else ``kept``."""
-    condition, kept, out = condition[start:stop], kept[start:stop], out[start:stop]
+def put(condition, flipped, value, other, out, start, stop):
+    """``value`` where the condition holds (``flipped``: where it does not), else ``other``."""
+    condition, other, out = condition[start:stop], other[start:stop], out[start:stop]
     for i in range(out.size):
-        out[i] = value if condition[i] != flipped else kept[i]
+        out[i] = value if condition[i] != flipped else other[i]
 
 
 @kernel("void(uint8[::1], uint8, float32, float32[:,::1], float32[:,::1], int64, int64)")
-def put_rows(condition, flipped, value, kept, out, start, stop):
+def put_rows(condition, flipped, value, other, out, start, stop):
     """``put`` on rows ``start`` to ``stop``, with one row of conditions for all."""
     for r in range(start, stop):
-        part, out_row = kept[r], out[r]
+        part, out_row = other[r], out[r]
         for i in range(condition.size):
             out_row[i] = value if condition[i] != flipped else part[i]

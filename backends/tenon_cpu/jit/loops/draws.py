@@ -179,6 +179,6 @@ def swaps(values, jumps):
     """Exchange ``values[i]`` and ``values[jumps[i]]`` in order: the shuffle of Fisher and Yates."""
     for i in range(jumps.size):
         j = jumps[i]
-        kept = values[i]
+        previous = values[i]
         values[i] = values[j]
-        values[j] = kept
+        values[j] = previous

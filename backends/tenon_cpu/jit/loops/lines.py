@@ -254,10 +254,10 @@ def triangle(x, k, lower, out, start, stop):
         for r in range(x.shape[1]):
             row, out_row = x[m, r], out[m, r]
             edge = min(max(r + k + lower, 0), width)
-            kept, filled = (row[:edge], out_row[:edge]) if lower else (row[edge:], out_row[edge:])
+            source, target = (row[:edge], out_row[:edge]) if lower else (row[edge:], out_row[edge:])
             empty = out_row[edge:] if lower else out_row[:edge]
-            for i in range(kept.size):
-                filled[i] = kept[i]
+            for i in range(source.size):
+                target[i] = source[i]
             for i in range(empty.size):
                 empty[i] = _ZERO
 
@@ -267,11 +267,11 @@ def first(x, flipped, out, start, stop):
     """The indices of the smallest elements of each row (of the largest with -1 for ``flipped``), sorted, as
     many as ``out`` is wide: ties keep their order, NaN sorts as the largest."""
     count = out.shape[1]
-    held = np.empty(count, np.int32)
+    keys = np.empty(count, np.int32)
     for r in range(start, stop):
         row, out_row = x[r], out[r]
         for k in range(count):
-            held[k] = _LARGEST
+            keys[k] = _LARGEST
             out_row[k] = -1
         worst, filled = _LARGEST, 0
         for i in range(row.size):
@@ -279,11 +279,11 @@ def first(x, flipped, out, start, stop):
             key = (order(v) if v == v else _LARGEST) ^ np.int32(flipped)
             if key < worst or filled < count:
                 k = min(filled, count - 1)
-                while k > 0 and held[k - 1] > key:
-                    held[k] = held[k - 1]
+                while k > 0 and keys[k - 1] > key:
+                    keys[k] = keys[k - 1]
                     out_row[k] = out_row[k - 1]
                     k -= 1
-                held[k] = key
+                keys[k] = key
                 out_row[k] = i
                 filled = min(filled + 1, count)
-                worst = held[count - 1]
+                worst = keys[count - 1]

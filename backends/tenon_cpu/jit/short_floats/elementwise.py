@@ -120,11 +120,11 @@ def elementwise(
         assert layout is not None
     rows, columns, strides = layout
     remaining = iter(zip(arrays, strides, strict=True))
-    operands, words, held = [], [], []
+    operands, words, inputs = [], [], []
     for a in args:
         if isinstance(a, np.ndarray):
             array, (step, inner) = next(remaining)
-            held.append(array)
+            inputs.append(array)
             operands.append((_name(array.dtype), ALONG if inner else SAME))
             words += [_address(array), step]
         elif a is None:
@@ -141,18 +141,18 @@ def elementwise(
     start = _address(out)
     threads = llvm.ALL if rows * columns >= _SHARED else 1
     if rows == 1 and columns > _ROW and all(how != SAME for _, how in operands):
-        _in_rows(entry, columns, start, out.itemsize, words, held, threads)
+        _in_rows(entry, columns, start, out.itemsize, words, inputs, threads)
     else:
         _run(entry, threads, rows, columns, start, *words)
     return out
 
 
 def _in_rows(
-    entry: llvm.Entry, count: int, start: int, size: int, words: list[int], held: list[np.ndarray],
+    entry: llvm.Entry, count: int, start: int, size: int, words: list[int], inputs: list[np.ndarray],
     threads: int,
 ) -> None:  # fmt: skip
     """Compute one long row as many short ones, which threads share, and the rest."""
-    rows, sizes = count // _ROW, iter([a.itemsize for a in held])
+    rows, sizes = count // _ROW, iter([a.itemsize for a in inputs])
     pairs = [(words[k], words[k + 1]) for k in range(0, len(words), 2)]
     first, last = [], []
     done = rows * _ROW

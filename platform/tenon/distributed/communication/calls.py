@@ -133,9 +133,9 @@ def format_ranks(ranks: Sequence[int]) -> str:
     >>> format_ranks([0, 2])
     'ranks 0, 2'
     """
-    shown = ", ".join(str(rank) for rank in ranks[:8])
+    listed = ", ".join(str(rank) for rank in ranks[:8])
     more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
-    return f"rank{'s' if len(ranks) > 1 else ''} {shown}{more}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed}{more}"
 
 
 class Work:

@@ -2,9 +2,9 @@
 
 A script that fails before its ``import tenon`` has no failure hooks, and MPICH's launcher and the other ranks
 wait for it. Those ranks cannot check themselves: mpi4py holds the interpreter's lock. So the first two ranks
-of a host start a small process each (this file, without tenon, 15 ms), which asks Linux whether the launcher
-still has all its children; if not, it reports that and asks the launcher to abort the job. It ends with its
-rank. The second rank's process reports only if the first rank is missing.
+of a host start a small process each (this file, without tenon, 15 ms), which checks with Linux whether the
+launcher still has all its children; if not, it reports that and asks the launcher to abort the job. It ends
+with its rank. The second rank's process reports only if the first rank is missing.
 
 A job that ends in ``MPI_Init`` leaves MPICH's shared memory, a file of 4 MB, unless it is removed here.
 """

@@ -53,13 +53,13 @@ class FoldedGraphModule(GraphModule):
         self.has_folding_been_run = True
         folded = self.const_subgraph_module()
 
-        def kept(value: Any) -> Any:  # what the constants' part returns
+        def as_parameter(value: Any) -> Any:  # what the constants' part returns
             if not isinstance(value, Tensor):
                 return value
             return Parameter(value.detach().clone(), requires_grad=value.requires_grad)
 
         single = not isinstance(folded, (tuple, list))
-        value = kept(folded) if single else _Folded([kept(each) for each in folded])
+        value = as_parameter(folded) if single else _Folded([as_parameter(each) for each in folded])
         setattr(self, self.fx_const_folded_attrs_name, value)
 
 

@@ -197,8 +197,8 @@ class OperatorTracer:
             return out  # memory of somebody else: an attribute, once it is used
         if name == "tensor":  # a copy in every run, as it may be changed
             with self._pausing():
-                kept = out.detach().clone()
-            self._hold(out, self._add(Operator("clone", "default"), (kept,), {}))
+                copied = out.detach().clone()
+            self._hold(out, self._add(Operator("clone", "default"), (copied,), {}))
             return out
         if (
             args and callable(args[0]) and not isinstance(args[0], Tensor)

@@ -102,9 +102,9 @@ class FxGraphDrawer:
                 self._draw(called, f"{name}_{node.name}")
             elif not hide_parameters:
                 self._draw_parameters(drawing, node, called)
-        shown = {node.name for node in drawing.nodes}
+        drawn = {node.name for node in drawing.nodes}
         for node in module.graph.nodes:
-            if node.name in shown:
+            if node.name in drawn:
                 drawing.edges += [(node.name, user.name) for user in node.users]
 
     def _draw_parameters(self, drawing: DotGraph, node: Node, module: Module) -> None:

@@ -66,10 +66,10 @@ class OperatorSupport(OperatorSupportBase):
 
 
 def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase:
-    """Return a support that asks a function."""
+    """Return an OperatorSupport whose ``is_node_supported`` calls a function."""
 
     class FunctionalOperatorSupport(OperatorSupportBase):
-        """Asks the function."""
+        """Calls the function that ``create_op_support`` received."""
 
         def is_node_supported(self, submodules: Mapping[str, Module], node: Node) -> bool:
             return is_node_supported(submodules, node)

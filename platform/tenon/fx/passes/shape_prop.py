@@ -16,7 +16,7 @@ from tenon.tensors.tensor import Tensor
 
 __all__ = ["ShapeProp", "TensorMetadata"]
 
-#: The formats that are told apart, in the order in which they are asked for.
+#: The memory formats that are distinguished, in the order in which they are checked.
 _FORMATS = (contiguous_format, channels_last, channels_last_3d)
 
 

@@ -125,7 +125,7 @@ def generate_inputs_for_submodules(
 ) -> dict[str, Any]:  # values of any types
     """Run ``model`` on ``inputs`` and return what each of ``target_submodules``, by their paths, receives."""
     received: dict[str, Any] = {}  # values of any types
-    wanted, handles = set(target_submodules), []
+    targets, handles = set(target_submodules), []
 
     def listener(name: str) -> Callable[[Module, tuple[Any, ...]], None]:  # of any type
         def note(module: Module, arguments: tuple[Any, ...]) -> None:  # of any type
@@ -134,7 +134,7 @@ def generate_inputs_for_submodules(
         return note
 
     for name, module in model.named_modules():
-        if name in wanted:
+        if name in targets:
             handles.append(module.register_forward_pre_hook(listener(name)))
     try:
         with no_grad():

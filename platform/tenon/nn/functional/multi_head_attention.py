@@ -220,7 +220,7 @@ def _heads(x: Tensor, heads: int) -> Tensor:
 def _keys_and_values(
     k: Tensor, v: Tensor, biases: _Pair, statics: _Pair, add_zero: bool, sizes: tuple[int, int, int]
 ) -> tuple[Tensor, Tensor]:
-    """Return keys and values ``[N, H, S, E / H]``, with a learned one and one of zeros appended if asked for.
+    """Return keys and values ``[N, H, S, E / H]``, with a learned one and one of zeros appended if requested.
 
     ``statics`` are keys and values of the caller, which replace the projections.
     """

@@ -149,9 +149,9 @@ def layer_norm(
             " but got normalized_shape = []"
         )
     if shape[len(shape) - rank :] != sizes or len(shape) < rank:
-        shown = ", ".join(["*", *map(str, sizes)])
+        pattern = ", ".join(["*", *map(str, sizes)])
         raise ShapeError(
-            f"Given normalized_shape={list(sizes)}, expected input with shape [{shown}], but got input of"
+            f"Given normalized_shape={list(sizes)}, expected input with shape [{pattern}], but got input of"
             f" size{list(shape)}"
         )
     for name, value in (("weight", weight), ("bias", bias)):

@@ -180,8 +180,8 @@ class _FractionalMaxPoolNd(Module):
             output_ratio = (output_ratio,) * rank
         self.output_ratio = output_ratio
         if output_ratio is not None and not all(0 < ratio < 1 for ratio in output_ratio):
-            shown = output_ratio[0] if len(set(output_ratio)) == 1 else output_ratio
-            raise ModuleValueError(f"output_ratio must be between 0 and 1 (got {shown})")
+            ratio = output_ratio[0] if len(set(output_ratio)) == 1 else output_ratio
+            raise ModuleValueError(f"output_ratio must be between 0 and 1 (got {ratio})")
 
     def forward(self, input: Tensor) -> Tensor | tuple[Tensor, ...]:
         """The pooled input; windows are placed anew at every call unless ``_random_samples`` were given."""

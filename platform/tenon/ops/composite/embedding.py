@@ -76,8 +76,8 @@ class EmbeddingGrad(Primitive):
         flat, values = indices.reshape(-1), g.reshape(indices.size, g.shape[-1])
         result = xp.zeros((rows, g.shape[-1]), g.dtype)
         if padding_idx >= 0:
-            kept = xp.not_equal(flat, padding_idx)
-            flat, values = flat[kept], values[kept]
+            valid = xp.not_equal(flat, padding_idx)
+            flat, values = flat[valid], values[valid]
         if by_frequency and flat.size:
             values = values / xp.bincount(flat, minlength=rows)[flat][:, None].astype(g.dtype)
         if xp is np:

@@ -110,14 +110,16 @@ def _check(
     _check_dtypes(name, w_ih, x, hidden, w_hh, *more)
     if not sizes or list(sizes) != sorted(sizes, reverse=True):
         raise ShapeError(f"{name}: sizes must not be empty and may not grow, got {tuple(sizes)}.")
-    shown = f"input {list(x.shape)}, weights {list(w_ih.shape)} and {list(w_hh.shape)}"
+    shapes = f"input {list(x.shape)}, weights {list(w_ih.shape)} and {list(w_hh.shape)}"
     if len(x.shape) != 2 or x.shape[0] != sum(sizes):
-        raise ShapeError(f"{name}: {shown}: expected an input of {sum(sizes)} rows for sizes {tuple(sizes)}.")
+        raise ShapeError(
+            f"{name}: {shapes}: expected an input of {sum(sizes)} rows for sizes {tuple(sizes)}."
+        )
     if x.shape[1] != w_ih.shape[1] or w_ih.shape[0] != w_hh.shape[0] or w_ih.shape[0] % gates:
-        raise ShapeError(f"{name}: {shown} do not fit each other: rows are {gates} x hidden_size.")
+        raise ShapeError(f"{name}: {shapes} do not fit each other: rows are {gates} x hidden_size.")
     if tuple(hidden.shape) != (sizes[0], w_hh.shape[1]):
         raise ShapeError(
-            f"Expected hidden size {[sizes[0], w_hh.shape[1]]}, got {list(hidden.shape)} ({name}: {shown})"
+            f"Expected hidden size {[sizes[0], w_hh.shape[1]]}, got {list(hidden.shape)} ({name}: {shapes})"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tenon.compat.overriding import DisableTorchFunctionSubclass, converted, disabled, wants
+from tenon.compat.overriding import DisableTorchFunctionSubclass, can_override, converted, disabled
 from tenon.compat.rerouting import reroute_permanently
 from tenon.tensors.methods.family import Family
 
@@ -25,8 +25,8 @@ class Overriding(Family):
         super().__init_subclass__(**kwargs)
         own = vars(cls)
         if "__torch_dispatch__" in own and "__torch_function__" not in own:
-            cls.__torch_function__ = staticmethod(disabled)  # type: ignore[assignment]  # PyTorch: asked of ops only
-        if not plain and wants(cls):
+            cls.__torch_function__ = staticmethod(disabled)  # type: ignore[assignment]  # PyTorch calls it for ops only
+        if not plain and can_override(cls):
             reroute_permanently()
 
     @classmethod

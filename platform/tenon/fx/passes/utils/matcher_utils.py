@@ -150,14 +150,14 @@ class SubgraphMatcher:
         )
 
     def _remove_overlapping_matches(self, matches: list[InternalMatch]) -> list[InternalMatch]:
-        kept: list[InternalMatch] = []
+        disjoint: list[InternalMatch] = []
         taken: set[Node] = set()
         for match in matches:
             nodes = self._matched(match)
             if taken.isdisjoint(nodes):
-                kept.append(match)
+                disjoint.append(match)
                 taken.update(nodes)
-        return kept
+        return disjoint
 
     def _match_literals(self, pn: Any, gn: Any, match: InternalMatch) -> bool:  # one is no node
         """Whether two arguments match of which one or none is a node."""

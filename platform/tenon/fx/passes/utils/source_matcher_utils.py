@@ -57,18 +57,18 @@ def get_source_partitions(
     return result
 
 
-def _call_of(node: Node, wanted: list[Any]) -> tuple[Any, str] | None:  # sources are of any type
+def _call_of(node: Node, sources: list[Any]) -> tuple[Any, str] | None:  # sources are of any type
     """Return which of the wanted sources ``node`` belongs to, and the name of the call."""
     stack = node.meta.get("source_fn_stack")
     if stack:
         name, source = stack[-1]
-        if source in wanted:
+        if source in sources:
             return source, str(name)
     torch_fn = node.meta.get("torch_fn")
     if torch_fn is not None:
         name, called = torch_fn
         function = str(called).rsplit(".", 1)[-1]
-        if function in wanted:
+        if function in sources:
             return function, str(name)
     return None
 
