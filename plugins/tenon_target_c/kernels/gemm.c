@@ -12,6 +12,27 @@
 
 #if defined(__GNUC__)
 typedef float k_f8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef int32_t k_i8 __attribute__((vector_size(32), aligned(4), may_alias));
+
+/* A row of 16: the sum of another one and a number, the sum with another one, ReLU. */
+static inline void k_start_row(float *t, const float *x, float start)
+{
+    *(k_f8 *)t = *(const k_f8 *)x + start;
+    *(k_f8 *)(t + 8) = *(const k_f8 *)(x + 8) + start;
+}
+
+static inline void k_add_row(float *t, const float *x)
+{
+    *(k_f8 *)t += *(const k_f8 *)x;
+    *(k_f8 *)(t + 8) += *(const k_f8 *)(x + 8);
+}
+
+static inline void k_relu_row(float *t)
+{
+    const k_f8 zero = {0.0f};
+    *(k_i8 *)t &= ~(*(const k_f8 *)t < zero);
+    *(k_i8 *)(t + 8) &= ~(*(const k_f8 *)(t + 8) < zero);
+}
 
 #define K_TILE(ROWS)                                                                          \
     static void k_tile_##ROWS(long k, const float *a, const float *b, float *sums)            \
@@ -60,6 +81,24 @@ static void k_tile_1(long k, const float *a, const float *b, float *sums)
                     sums[i * K_COLUMNS + j] += a[i] * b[j];                                   \
     }
 K_TILE(1)
+
+static inline void k_start_row(float *t, const float *x, float start)
+{
+    for (int j = 0; j < K_COLUMNS; j++)
+        t[j] = x[j] + start;
+}
+
+static inline void k_add_row(float *t, const float *x)
+{
+    for (int j = 0; j < K_COLUMNS; j++)
+        t[j] += x[j];
+}
+
+static inline void k_relu_row(float *t)
+{
+    for (int j = 0; j < K_COLUMNS; j++)
+        t[j] = t[j] < 0.0f ? 0.0f : t[j];
+}
 #endif
 K_TILE(2)
 K_TILE(3)
@@ -107,53 +146,52 @@ void k_pack_columns(long k, long n, const float *b, long row, long column, float
     }
 }
 
-/* Store a row of sums: on top of what c has unless `first`, and finished if `last`. */
-static inline void k_store_row(const float *restrict sums, long columns, float *restrict c, int first, int last,
-                               float start, const float *column_bias, const float *addend, int relu)
+/* Copy less than 16 floats. A loop would become a call, or an instruction of a long start. */
+static inline void k_copy_some(float *to, const float *from, long count)
 {
-    float t[K_COLUMNS];
-    for (long j = 0; j < columns; j++)
-        t[j] = sums[j];
-    if (!first)
-        for (long j = 0; j < columns; j++)
-            t[j] += c[j];
-    if (last) {
-        for (long j = 0; j < columns; j++)
-            t[j] += start;
-        if (column_bias)
-            for (long j = 0; j < columns; j++)
-                t[j] += column_bias[j];
-        if (addend)
-            for (long j = 0; j < columns; j++)
-                t[j] += addend[j];
-        if (relu)
-            for (long j = 0; j < columns; j++)
-                t[j] = 0.0f > t[j] ? 0.0f : t[j];
+    if (count & 8) {
+        memcpy(to, from, 8 * sizeof(float));
+        to += 8;
+        from += 8;
     }
-    for (long j = 0; j < columns; j++)
-        c[j] = t[j];
+    if (count & 4) {
+        memcpy(to, from, 4 * sizeof(float));
+        to += 4;
+        from += 4;
+    }
+    for (long i = 0; i < (count & 3); i++)
+        to[i] = from[i];
 }
 
-/* Store a tile of sums; `row_bias`, `column_bias` and `addend` may be NULL. */
+/* `columns` numbers as a row of 16: in place, or in `wide`. */
+static inline const float *k_whole_row(const float *from, long columns, float *wide)
+{
+    if (columns == K_COLUMNS)
+        return from;
+    k_copy_some(wide, from, columns);
+    return wide;
+}
+
+/* Store a tile of sums: on top of what c has unless `first`, and finished if `last`; `row_bias`, `column_bias` and
+   `addend` may be NULL. */
 static void k_store(const float *restrict sums, long rows, long columns, float *restrict c, long row, int first, int last,
                     const float *row_bias, const float *column_bias, const float *addend, int relu)
 {
-    if (first && last && columns == K_COLUMNS && !column_bias && !addend) {
-        const float low = relu ? 0.0f : -INFINITY;
-        for (long i = 0; i < rows; i++, sums += K_COLUMNS, c += row) {
-            const float start = row_bias ? row_bias[i] : 0.0f;
-            for (long j = 0; j < K_COLUMNS; j++)
-                c[j] = low > sums[j] + start ? low : sums[j] + start;
-        }
-        return;
-    }
+    float t[K_COLUMNS], wide[K_COLUMNS] = {0};
     for (long i = 0; i < rows; i++, sums += K_COLUMNS, c += row) {
-        const float start = row_bias ? row_bias[i] : 0.0f;
-        const float *more = addend ? addend + i * row : NULL;
+        k_start_row(t, sums, row_bias && last ? row_bias[i] : 0.0f);
+        if (!first)
+            k_add_row(t, k_whole_row(c, columns, wide));
+        if (last && column_bias)
+            k_add_row(t, k_whole_row(column_bias, columns, wide));
+        if (last && addend)
+            k_add_row(t, k_whole_row(addend + i * row, columns, wide));
+        if (last && relu)
+            k_relu_row(t);
         if (columns == K_COLUMNS)
-            k_store_row(sums, K_COLUMNS, c, first, last, start, column_bias, more, relu);
+            memcpy(c, t, sizeof t);
         else
-            k_store_row(sums, columns, c, first, last, start, column_bias, more, relu);
+            k_copy_some(c, t, columns);
     }
 }
 

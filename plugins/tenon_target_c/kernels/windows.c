@@ -99,24 +99,19 @@ static void k_padded_row(const long *g, const float *x, k_place tap, k_place fro
     }
 }
 
-/* The same for lines of a multiple of 8 floats, straight into panels of `rows` rows. */
-static void k_panel_row(const long *g, const float *x, k_place tap, k_place from, long count, float *panels,
-                        long rows)
+/* The same for lines of a multiple of 8 floats, straight into panels of `rows` rows: `places` has where each 8
+   positions begin in the image. */
+static void k_panel_row(const float *x, const long *places, long count, float *panels, long rows)
 {
-    const long height = g[7], width = g[8];
-    long d = from.z, h = from.y, j = 0;
-    x += (tap.z * g[18] * g[3] + tap.y * g[19]) * g[4] + tap.x * g[20];
-    while (j < count) {
-        const float *line = x + (d * g[12] * g[3] + h * g[13]) * g[4];
-        for (long i = 0; i < width && j < count; i += 8, j += 8)
-            memcpy(panels + j / 16 * 16 * rows + j % 16, line + i, 8 * sizeof(float));
-        if (++h == height) {
-            h = 0;
-            d++;
-        }
+    long j = 0;
+    for (; j + 16 <= count; j += 16, places += 2, panels += 16 * rows) {
+        memcpy(panels, x + places[0], 8 * sizeof(float));
+        memcpy(panels + 8, x + places[1], 8 * sizeof(float));
     }
-    if (j % 16)
-        memset(panels + j / 16 * 16 * rows + 8, 0, 8 * sizeof(float));
+    if (j < count) {
+        memcpy(panels, x + places[0], 8 * sizeof(float));
+        memset(panels + 8, 0, 8 * sizeof(float));
+    }
 }
 
 /* Copy `images` images with their padding of zeros to `out`; `wide` gets the sizes of a convolution without. */
@@ -144,11 +139,17 @@ void k_window_rows(const long *g, const float *x, long first, long rows, long st
     const k_place from = k_place_of(start, g[7], g[8]);
     k_place tap = k_place_of(first % taps, g[10], g[11]);
     float row[192 + 16];
-    const int lines = padded && g[14] == 1 && g[8] % 8 == 0 && from.x == 0 && count % 8 == 0;
+    long places[192 / 8];
+    const int lines = padded && g[14] == 1 && g[8] % 8 == 0 && start % 8 == 0 && count % 8 == 0;
+    for (long j = 0; lines && j < count; j += 8) {
+        const k_place p = k_place_of(start + j, g[7], g[8]);
+        places[j / 8] = (p.z * g[12] * g[3] + p.y * g[13]) * g[4] + p.x;
+    }
     x += first / taps * image;
     for (long r = 0; r < rows; r++) {
         if (lines)
-            k_panel_row(g, x, tap, from, count, matrix + r * 16, rows);
+            k_panel_row(x + (tap.z * g[18] * g[3] + tap.y * g[19]) * g[4] + tap.x * g[20], places, count,
+                        matrix + r * 16, rows);
         else if (padded)
             k_padded_row(g, x, tap, from, count, row);
         else

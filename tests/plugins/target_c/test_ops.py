@@ -166,7 +166,11 @@ LAYERS = {
             nn.AvgPool3d(2, 1), nn.Conv3d(2, 4, (1, 3, 2), groups=2, dilation=2),
         ],
     ),
-    "wide": ((1, 3, 70, 300), lambda: [nn.Conv2d(3, 7, 3, padding=1), nn.Conv2d(3, 100, 1, stride=3)]),
+    "wide": ((1, 3, 70, 300), lambda: [nn.Conv2d(3, 7, 3, padding=1), nn.Conv2d(3, 100, 1, stride=3), nn.MaxPool2d(2)]),
+    "lines_of_eights": (
+        (2, 3, 10, 24),
+        lambda: [nn.Conv2d(3, 7, 3, padding=1), nn.Conv2d(3, 4, (5, 3), padding=(2, 1)), nn.Conv2d(3, 9, 3, padding=(0, 1))],
+    ),
     "deep": ((1, 40, 6, 6), lambda: [nn.Conv2d(40, 9, 3, padding=1), nn.Conv2d(40, 80, 3, stride=2, groups=2)]),
     "recurrent": (
         (5, 2, 4),
