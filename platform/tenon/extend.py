@@ -44,13 +44,17 @@ if TYPE_CHECKING:
     from tenon.engine.types import Nested as Nested
     from tenon.engine.types import Operand as Operand
     from tenon.engine.types import OpNamespace as OpNamespace
+    from tenon.export.capture import capture as capture
     from tenon.export.captured import CapturedGraph as CapturedGraph
     from tenon.export.captured import Guard as Guard
+    from tenon.export.exported_program import ExportedProgram as ExportedProgram
     from tenon.export.lowering import lower as lower
     from tenon.export.runner import Runner as Runner
     from tenon.export.signature import ScalarInput as ScalarInput
     from tenon.export.signature import Signature as Signature
     from tenon.export.target import Target as Target
+    from tenon.export.tracing import Trace as Trace
+    from tenon.export.tracing import trace as trace
     from tenon.export.vectors import Vectors as Vectors
     from tenon.functions.derived import write_into as write_out  # noqa: F401 - offered under another name
     from tenon.graph import cluster as cluster
@@ -59,9 +63,7 @@ if TYPE_CHECKING:
     from tenon.graph.graph import Node as Node
     from tenon.graph.graph import Ref as Ref
     from tenon.graph.recording import record as record
-    from tenon.graph.tracing import ShapeRequest as ShapeRequest
-    from tenon.graph.tracing import Trace as Trace
-    from tenon.graph.tracing import trace as trace
+    from tenon.graph.shape_requests import ShapeRequest as ShapeRequest
     from tenon.kernels import expressions as expressions
     from tenon.kernels.backend import Availability as Availability
     from tenon.kernels.backend import Backend as Backend
@@ -126,6 +128,7 @@ _TARGETS = {
     "Config": "tenon.config:Config",
     "Criterion": "tenon.nn.masks:Criterion",
     "Device": "tenon.device:Device",
+    "ExportedProgram": "tenon.export.exported_program:ExportedProgram",
     "FusedKernel": "tenon.kernels.compiler:FusedKernel",
     "Graph": "tenon.graph.graph:Graph",
     "Guard": "tenon.export.captured:Guard",
@@ -152,16 +155,17 @@ _TARGETS = {
     "Runner": "tenon.export.runner:Runner",
     "ScalarInput": "tenon.export.signature:ScalarInput",
     "Session": "tenon.training.session:Session",
-    "ShapeRequest": "tenon.graph.tracing:ShapeRequest",
+    "ShapeRequest": "tenon.graph.shape_requests:ShapeRequest",
     "ShortKernel": "tenon.kernels.short_kernels:ShortKernel",
     "Signature": "tenon.export.signature:Signature",
     "Target": "tenon.export.target:Target",
     "Tensor": "tenon.tensors.tensor:Tensor",
     "Thunk": "tenon.kernels.compiler:Thunk",
-    "Trace": "tenon.graph.tracing:Trace",
+    "Trace": "tenon.export.tracing:Trace",
     "Vectors": "tenon.export.vectors:Vectors",
     "asks": "tenon.kernels.kernel_table:asks",
     "backend_for": "tenon.kernels.backend:backend_for",
+    "capture": "tenon.export.capture:capture",
     "cluster": "tenon.graph.cluster:",
     "distributed_parts": "tenon.distributed.parts:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
@@ -192,7 +196,7 @@ _TARGETS = {
     "shape_requests": "tenon.graph.shape_requests:",
     "size_at_least": "tenon.kernels.kernel_table:size_at_least",
     "titled": "tenon.compat.node_names:titled",
-    "trace": "tenon.graph.tracing:trace",
+    "trace": "tenon.export.tracing:trace",
     "wrap": "tenon.tensors.creation.create:wrap",
     "write_out": "tenon.functions.derived:write_into",
 }

@@ -49,7 +49,7 @@ FORMER_NAMES = {
     "tenon_prune": "tenon.prune",
     "tenon_quantize": "tenon.quantization",
     "tenon.compress.structure": "tenon_compress.structure_buffer",
-    "tenon.prune.trace": "tenon.graph.tracing",
+    "tenon.prune.trace": "tenon.export.tracing",
     **{
         f"{package}.{former}": f"{package}.{present}"
         for package, names in _RENAMED.items()

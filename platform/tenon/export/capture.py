@@ -8,7 +8,8 @@ Next: ``recorder.py`` records, ``naming.py`` labels inputs, ``captured.py`` is t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TypeAlias
 
 import numpy as np
@@ -18,10 +19,11 @@ from tenon.errors import ArgumentError, CaptureError
 from tenon.export import naming
 from tenon.export.captured import CapturedGraph
 from tenon.export.dynamic import at_example, declared_symbols, merged, resized, sample_sizes
-from tenon.export.recorder import CaptureRecorder
+from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument
 from tenon.export.simplify import simplify
 from tenon.export.spelled_constants import spell_constants
+from tenon.graph import shape_requests
 from tenon.graph.graph import Node, Write
 from tenon.random.generator import fork_rng
 from tenon.tensors.autograd.grad_mode import enable_grad, no_grad
@@ -39,6 +41,8 @@ def capture(
     train: bool = False,
     guards: bool = False,
     kwargs: Mapping[str, Nested] | None = None,
+    whole: Set[str] | None = None,
+    as_run: bool = False,
 ) -> CapturedGraph:
     """Call ``function(*examples, **kwargs)`` and return its graph; a module runs in the mode that it is in.
 
@@ -53,6 +57,13 @@ def capture(
     runs on examples of several sizes; it has to do the same ops, and integers that differ become expressions
     such as ``4*batch``. Each run of the graph checks the sizes that it is given.
 
+    ``whole`` names composite ops, or kinds of them (``"contract"``), that are recorded as one call each; all
+    others are recorded as their parts. None records all composites as one call.
+
+    ``as_run`` is for analyses of this one run: Python may read values and change arguments, nothing that ran
+    is left out or merged, and ``graph.shape_requests`` has the sizes that code asked of reshape, split and
+    slices. The graph holds for these examples alone, and keeps no conditions.
+
     >>> import tenon
     >>> print(capture(lambda x: (x * 2).relu(), tenon.ones(3)))  # doctest: +ELLIPSIS
     %0: float32[3] = input  # x
@@ -60,22 +71,26 @@ def capture(
     %2: float32[3] = relu(%1)  # ...
     return %2
     """
-    call = (examples, dict(kwargs or {}))
+    if as_run and (guards or dynamic):
+        raise ArgumentError(
+            "as_run=True captures this one run, so it takes neither guards= nor dynamic=. Leave one out."
+        )
+    call, options = (examples, dict(kwargs or {})), Options(guards, whole, as_run)
     if dynamic:
-        return _dynamic(function, call, dynamic, train, guards)
-    return _captured(function, call, train, guards)
+        return _dynamic(function, call, dynamic, train, options)
+    return _captured(function, call, train, options)
 
 
 #: The positional and the other arguments of a call.
 Call: TypeAlias = tuple[tuple[Nested, ...], dict[str, Nested]]
 
 
-def _captured(function: Callable[..., Nested], call: Call, train: bool, guards: bool) -> CapturedGraph:
+def _captured(function: Callable[..., Nested], call: Call, train: bool, options: Options) -> CapturedGraph:
     """Capture at the sizes of the arguments."""
     history: list[CaptureRecorder] = []
     with enable_grad() if train else no_grad():
         try:
-            return _settled(history, function, call, guards)
+            return _settled(history, function, call, options)
         finally:
             for recorder in reversed(history):
                 recorder.undo()
@@ -86,7 +101,7 @@ def _dynamic(
     call: Call,
     dynamic: Mapping[str, Mapping[int, str]],
     train: bool,
-    guards: bool,
+    options: Options,
 ) -> CapturedGraph:
     """Capture at several sizes, and merge the graphs."""
     leaves, spec = tree_flatten(call)
@@ -96,7 +111,7 @@ def _dynamic(
     for samples in sample_sizes(symbols):
         try:
             graphs = [
-                _captured(function, tree_unflatten(resized(names, leaves, dynamic, s), spec), train, guards)
+                _captured(function, tree_unflatten(resized(names, leaves, dynamic, s), spec), train, options)
                 for s in samples
             ]
         except CaptureError:
@@ -116,12 +131,12 @@ def _dynamic(
 
 
 def _settled(
-    history: list[CaptureRecorder], function: Callable[..., Nested], call: Call, guards: bool
+    history: list[CaptureRecorder], function: Callable[..., Nested], call: Call, options: Options
 ) -> CapturedGraph:
     """Record calls, which all start from the same state, until one makes no state or parameters."""
     expected: dict[int, np.ndarray] = {}
     for attempt in range(_ATTEMPTS):
-        recorder = CaptureRecorder(guards)
+        recorder = CaptureRecorder(options)
         history.append(recorder)
         with fork_rng():
             graph = _record(recorder, function, call)
@@ -163,13 +178,25 @@ def _record(recorder: CaptureRecorder, function: Callable[..., Nested], call: Ca
             if isinstance(leaf, Tensor)
         }
         recorder.captured.example = [leaves[index].raw.copy() for index in nodes]
-        result = function(*args, **kwargs)
+        with _requests_recorded(recorder):
+            result = function(*args, **kwargs)
         return _finish(recorder, function, nodes, (leaves, spec), result)
     finally:
         try:
             recorder.stop()
         finally:
             recorder.stop()  # the first may have been interrupted
+
+
+@contextlib.contextmanager
+def _requests_recorded(recorder: CaptureRecorder) -> Iterator[None]:
+    """Record requests for sizes in the graph, if it is one of a run as it was."""
+    if not recorder.options.as_run:
+        yield
+        return
+    graph = recorder.captured
+    with shape_requests.recorded_in(graph.shape_requests, lambda: len(graph.nodes)):
+        yield
 
 
 def _make_distinct(leaves: list[Leaf]) -> None:
@@ -210,7 +237,8 @@ def _finish(
     states = naming.label_states(recorder, function, {node.label for node in nodes.values()})
     scalars = naming.label_scalars(recorder)
     graph.guards = list({(g.value, g.question, repr(g.other)): g for g in recorder.found_guards}.values())
-    simplify(graph)
+    if not recorder.options.as_run:
+        simplify(graph)
     present = {node.label for node in graph.nodes}
     leaves, in_spec = call
     graph.signature = Signature(
@@ -244,6 +272,8 @@ def _add_writes(recorder: CaptureRecorder, nodes: dict[int, Node]) -> None:
         node = storage.node
         if not storage.written or node is None or node.kind != "input":
             continue
+        if node in arguments and recorder.options.as_run:
+            continue
         if node in arguments:
             raise CaptureError(
                 f"the argument {node.label!r} is changed in place. Change a copy of it: {node.label}.clone()."
@@ -257,7 +287,8 @@ def _add_writes(recorder: CaptureRecorder, nodes: dict[int, Node]) -> None:
     for leaf, before in recorder.gradients_before.values():
         _add_gradient(recorder, leaf, before, written)
     graph.writes = list(written.values())
-    recorder.refuse_shared(list(written))
+    if not recorder.options.as_run:
+        recorder.refuse_shared(list(written))
 
 
 def _add_gradient(

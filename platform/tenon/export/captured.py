@@ -15,6 +15,7 @@ from tenon.export.signature import ScalarInput, Signature
 from tenon.export.sizes import Expression
 from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, printed_lines, shown_ref
 from tenon.graph.scalars import question_text
+from tenon.graph.shape_requests import ShapeRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class CapturedGraph(Graph):
         self.dynamic: dict[str, dict[int, str]] = {}
         #: The integers in nodes that are expressions of symbols. In the nodes stand those of the example.
         self.symbolic: dict[Node, dict[Path, Expression]] = {}
+        #: Of a graph captured ``as_run``, the sizes with which code reshaped, split and sliced, in order.
+        self.shape_requests: list[ShapeRequest] = []
 
     @property
     def arguments(self) -> list[Node]:

@@ -1,16 +1,22 @@
 """``CaptureRecorder``: a recorder that undoes what the captured call did to tensors and optimizers.
 
+``Options`` says how it records: which composites stay whole, and what happens where Python reads a value.
+
 Next: ``capture.py`` runs a function under it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from tenon.engine.types import Array
+from tenon.engine import scopes
+from tenon.engine.interceptor import SLOT
+from tenon.engine.op import Composite, Op
+from tenon.engine.types import Arguments, Array, Attrs, Nested
 from tenon.errors import CaptureError
 from tenon.export.captured import CapturedGraph, Guard
 from tenon.graph.graph import Node
@@ -26,12 +32,22 @@ if TYPE_CHECKING:
     from tenon.optim.types import State
 
 
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a call is captured; see ``capture``."""
+
+    guards: bool = False
+    #: Names of composites, or of their kinds, that are recorded as one call; None: all are.
+    whole: Set[str] | None = None
+    as_run: bool = False
+
+
 class CaptureRecorder(Recorder):
     """Records one call. ``undo`` puts tensors, gradients and optimizer state back as they were before it."""
 
-    def __init__(self, keep_guards: bool) -> None:
+    def __init__(self, options: Options) -> None:
         super().__init__(backend_named("cpu"), strict=True)
-        self._keep_guards = keep_guards
+        self.options = options
         self.graph = self.captured = CapturedGraph()
         self.values = Values(self.captured, self.backend)
         #: The conditions by which Python decided something.
@@ -46,6 +62,20 @@ class CaptureRecorder(Recorder):
         self.gradients_before: dict[int, tuple[Tensor, Tensor | None]] = {}
         #: By id, the optimizers that made steps, and their state before.
         self.states_before: dict[int, tuple[Optimizer, dict[Tensor, State]]] = {}
+
+    def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
+        """Execute ``op`` and record it; a composite as its parts, unless it is to stay whole."""
+        whole = self.options.whole
+        if whole is not None and isinstance(op, Composite) and not {op.name, op.kind.value} & whole:
+            return SLOT.parts(op, args, attrs)
+        return super().run(op, args, attrs)
+
+    def made(self, array: Array) -> None:
+        """Callback: ``array`` was created from Python data; its constant belongs to the running module."""
+        before = len(self.graph.nodes)
+        super().made(array)
+        for node in self.graph.nodes[before:]:
+            node.module = scopes.path_of(scopes.here.place)
 
     # --- what to undo ---
 
@@ -161,7 +191,7 @@ class CaptureRecorder(Recorder):
 
     def _host_read(self, raw: Array) -> np.ndarray:
         """Replace ``backend.to_host``: Python reads the values of ``raw``."""
-        if not self._listens():
+        if self.options.as_run or not self._listens():
             return self._read(raw)
         entry = self.values.find(raw)
         if entry is None:  # a tensor from outside that no op has read
@@ -172,7 +202,7 @@ class CaptureRecorder(Recorder):
             for node in states:
                 self.read_states.setdefault(node, where)
             return self._read(raw)
-        if not self._keep_guards or raw.size != 1 or raw.dtype.kind not in "biu":
+        if not self.options.guards or raw.size != 1 or raw.dtype.kind not in "biu":
             self._refuse_read(raw, where)
         question, answer = ("bool", bool(raw)) if raw.dtype.kind == "b" else ("int", int(raw))
         self.found_guards.append(Guard(ref, question, None, answer, where))
@@ -181,7 +211,7 @@ class CaptureRecorder(Recorder):
     def _refuse_read(self, raw: Array, where: str) -> NoReturn:
         kept = (
             "guards=True keeps conditions on booleans and integers, not on other values"
-            if self._keep_guards
+            if self.options.guards
             else "guards=True keeps the decision, as a condition that every run checks"
         )
         raise CaptureError(
@@ -209,7 +239,7 @@ class CaptureRecorder(Recorder):
 
     def reading(self, raw: Array, what: str) -> None:
         """Refuse a shape that depends on values."""
-        if self._listens():
+        if self._listens() and not self.options.as_run:
             entry = self.values.find(raw)
             if entry is not None and self.values.read(entry).node.kind != "constant":
                 raise CaptureError(

@@ -17,17 +17,43 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tenon.engine import scopes
 from tenon.engine.watchers import WATCHERS
 
-__all__ = ["Handler", "answer", "even_chunks", "handled_by", "install", "running_call"]
+__all__ = [
+    "Handler",
+    "ShapeRequest",
+    "answer",
+    "even_chunks",
+    "handled_by",
+    "install",
+    "recorded_in",
+    "running_call",
+]
 
 #: Sizes, a size, a number of chunks or a slice, according to the kind of the request.
 Sizes: TypeAlias = Any
 #: ``handler(kind, shape, sizes)`` returns the sizes to use.
 Handler: TypeAlias = Callable[[str, tuple[int, ...], Sizes], Sizes]
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeRequest:
+    """A request of a module's code in a captured run, with its place in the graph."""
+
+    #: ``id`` of the module whose code made it.
+    module: int
+    #: The number of nodes in the graph at that time: a later node carries it out.
+    position: int
+    #: "shape", "cut", "chunks" or "slice".
+    kind: str
+    shape: tuple[int, ...]
+    #: The requested sizes; of a slice the answer.
+    asked: Sizes
+
 
 _installed: Handler | None = None
 
@@ -65,6 +91,21 @@ def handled_by(handler: Handler) -> Iterator[None]:
         yield
     finally:
         WATCHERS.requested_sizes = _installed if before is None else before
+
+
+@contextmanager
+def recorded_in(requests: list[ShapeRequest], position: Callable[[], int]) -> Iterator[None]:
+    """Append all requests of modules in the block to ``requests``; ``position()`` is that in the graph."""
+
+    def record(kind: str, shape: tuple[int, ...], requested: Sizes) -> Sizes:
+        call, answered = running_call(), answer(kind, shape, requested)
+        if call is not None:
+            sizes = answered if kind == "slice" else requested
+            requests.append(ShapeRequest(call[1], position(), kind, shape, sizes))
+        return answered
+
+    with handled_by(record):
+        yield
 
 
 def even_chunks(size: int, count: int) -> list[int]:

@@ -1,6 +1,6 @@
 """``compact``: remove from a model the channels that its masks have made zero.
 
-The model runs once on an example and its ops are recorded (``tenon.extend.trace``). The recording shows which
+The model runs once on an example and its ops are captured (``tenon.export.capture``). The graph shows which
 channels can only be removed together (``dependencies.py``, ``op_rules.py``); those that contribute nothing
 are removed (``removal.py``), and the smaller model is run and compared with the masked one before the model
 is changed.
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from tenon import Tensor, no_grad
 from tenon.errors import CaptureError, ModuleTypeError, PruningError, TenonError
-from tenon.extend import Node, Trace, pytree, release_parameters, trace
+from tenon.extend import CapturedGraph, Node, capture, pytree, release_parameters
 from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.module import Module
 from tenon.nn.parallel import DistributedDataParallel
@@ -191,14 +191,17 @@ def analyse(
     """Return the dependency analysis of a run of ``model``, and the names of its parameters and buffers."""
     if any(isinstance(m, InputObserver) and bool(m.low > m.high) for m in model.modules()):
         model(*args, **kwargs)  # sets the observers' limits, which depend on all channels
-    analysis = DependencyAnalysis(_trace(model, args, kwargs), keep_scales=keep_scales)
-    names = {id(t): name for name, t in (*model.named_parameters(), *model.named_buffers())}
-    names_of = {node: names[id(parameter)] for node, parameter in analysis.trace.stored.items()}
+    graph = _captured(model, args, kwargs)
+    own = {id(t.raw): (name, t) for name, t in (*model.named_parameters(), *model.named_buffers())}
+    found = {node: own[id(node.value.raw)] for node in graph.states if id(node.value.raw) in own}
+    names_of = {node: name for node, (name, _) in found.items()}
+    tensors = {node: tensor for node, (_, tensor) in found.items()}
+    analysis = DependencyAnalysis(graph, tensors, keep_scales=keep_scales)
     saved = model.state_dict()
     single_head = [m for m in model.modules() if isinstance(m, MultiheadAttention) and m.num_heads == 1]
     rows = {id(parameter) for m in single_head for parameter in m._parameters.values()}
     for node, axes in analysis.stored.items():
-        if id(analysis.trace.stored[node]) in rows:
+        if id(tensors[node]) in rows:
             analysis.channels.keep(axes[0], "they are of the only head")
         if names_of[node] not in saved:
             for channels in axes:
@@ -206,9 +209,9 @@ def analyse(
     return analysis, names_of
 
 
-def _trace(model: Module, args: Sequence[object], kwargs: Mapping[str, object]) -> Trace:
+def _captured(model: Module, args: Sequence[object], kwargs: Mapping[str, object]) -> CapturedGraph:
     try:
-        return trace(model, args, kwargs, {*RULES, *KINDS})
+        return capture(model, *args, kwargs=kwargs, whole={*RULES, *KINDS}, as_run=True)
     except CaptureError as error:
         raise PruningError(
             f"the model cannot be recorded, so nothing is known of what depends on what: {error}"
@@ -278,7 +281,7 @@ def _set_slice_rules(
 ) -> None:
     """Add rules to ``model`` and ``structure`` for the slices that code requests, if all can be inferred."""
     try:
-        answers = slices_left(analysis.trace, analysis.abstract_values, removed.gone)
+        answers = slices_left(analysis.graph, analysis.abstract_values, removed.gone)
         rules = slice_rules(lambda: model(*args, **kwargs), answers) if answers else {}
     except _CODE_ERRORS:  # the comparison of outputs reports what is wrong
         return
@@ -305,7 +308,7 @@ def _attributes_in_code(modules: dict[str, Module], removed: Removal) -> Structu
 
 def _rules_in_code(modules: dict[str, Module], analysis: DependencyAnalysis, removed: Removal) -> Structure:
     """Return rules for the sizes that modules of unknown classes request."""
-    rules = sizes_in_code(analysis.trace, analysis.abstract_values, removed.shapes)
+    rules = sizes_in_code(analysis.graph, analysis.abstract_values, removed.shapes)
     return {p: rules[id(m)] for p, m in modules.items() if id(m) in rules and sizes_of(m) is None}
 
 

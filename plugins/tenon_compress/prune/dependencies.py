@@ -1,6 +1,6 @@
 """The dependency analysis of a model: which channels have to be removed together, and which must be kept.
 
-It is an abstract interpretation of the graph of one run. It computes an ``AbstractValue`` of every value:
+It is an abstract interpretation of a captured graph. It computes an ``AbstractValue`` of every value:
 which channel each position belongs to, and where the value is the same number for every input of the model.
 Rules by op (``op_rules.py``) couple the channels of operands and results, and keep channels for a stated
 reason.
@@ -8,15 +8,15 @@ reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from tenon import from_numpy
+from tenon import Tensor, from_numpy
 from tenon.errors import PruningError
-from tenon.extend import Node, Ref, Trace
+from tenon.extend import CapturedGraph, Node, Ref
 from tenon_compress.prune.coupled_channels import CoupledChannels
 
 #: Booleans, one for each channel; a single one where NumPy reduces an array to no axes.
@@ -111,15 +111,18 @@ def without_repeats(array: np.ndarray) -> np.ndarray:
 
 
 class DependencyAnalysis:
-    """The abstract values of a trace, and what follows from them for its channels.
+    """The abstract values of a captured graph, and what follows from them for its channels.
 
+    ``tensors`` are the inputs that are parameters or buffers of the model, with their tensors.
     ``keep_scales`` keeps channels over which products of two computed values are summed, as code may divide
     by their number (see ``product_rules.py``), and channels that are written into a value whose size the code
     may have chosen by itself.
     """
 
-    def __init__(self, trace: Trace, *, keep_scales: bool = False) -> None:
-        self.trace, self.keep_scales = trace, keep_scales
+    def __init__(
+        self, graph: CapturedGraph, tensors: Mapping[Node, Tensor], *, keep_scales: bool = False
+    ) -> None:
+        self.graph, self.tensors, self.keep_scales = graph, tensors, keep_scales
         #: Nodes that depend on the model's inputs.
         self.computed: set[Node] = set()
         #: The node whose rule is running.
@@ -137,12 +140,12 @@ class DependencyAnalysis:
         #: The groups of convolutions, by the nodes of their weights.
         self.groups: dict[Node, ConvolutionGroups] = {}
         self.readers: dict[Ref, int] = {}
-        for node in trace.graph.nodes:
+        for node in graph.nodes:
             for ref in node.refs:
                 self.readers[ref] = self.readers.get(ref, 0) + 1
-        for node in trace.graph.nodes:
+        for node in graph.nodes:
             self._enter(node)
-        for ref in trace.outputs:
+        for ref in graph.outputs:
             for channel_map in self.abstract_values[ref].channel_maps:
                 self.channels.keep(channel_map, "they are outputs of the model")
 
@@ -150,7 +153,7 @@ class DependencyAnalysis:
         if node.kind == "scalar":
             return
         self.node = node
-        is_input = node.kind not in ("call", "constant") and node not in self.trace.stored
+        is_input = node.kind not in ("call", "constant") and node not in self.tensors
         if is_input or any(ref.node in self.computed for ref in node.refs):
             self.computed.add(node)
         if node.kind != "call":
@@ -166,15 +169,15 @@ class DependencyAnalysis:
 
     def _initial_value(self, node: Node) -> AbstractValue:
         (aval,) = node.avals
-        if node in self.trace.stored:
-            value = self.trace.stored[node].detach().cpu().numpy()
+        if node in self.tensors:
+            value = self.tensors[node].detach().cpu().numpy()
         elif node.kind == "constant":
             value = np.asarray(node.value)
         else:
             return AbstractValue(aval.shape)
         sizes = aval.shape
         axes = [self.channels.create(n) for n in sizes]
-        if node in self.trace.stored:
+        if node in self.tensors:
             self.stored[node] = axes
         elif value.any():
             self.created_constants += axes

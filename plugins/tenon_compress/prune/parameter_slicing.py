@@ -21,7 +21,7 @@ def tensors_of(model: Module) -> list[Tensor]:
 def slice_parameters(model: Module, analysis: DependencyAnalysis, removal: Removal) -> None:
     """Slice the parameters in place and set the sizes of layers of known classes."""
     changed = set()
-    for node, parameter in analysis.trace.stored.items():
+    for node, parameter in analysis.tensors.items():
         data, kept = parameter.detach(), removal.kept[node]
         if node in removal.gains:
             data = data + from_numpy(np.asarray(removal.gains[node])).to(device=data.device, dtype=data.dtype)
@@ -65,6 +65,6 @@ def _set_groups(model: Module, analysis: DependencyAnalysis, node: Node, removal
     groups = analysis.groups[node]
     inputs, outputs = (~removal.gone[channels] for channels in (groups.inner, groups.outer))
     for module in model.modules():
-        if isinstance(module, _ConvNd) and module._parameters.get("weight") is analysis.trace.stored[node]:
+        if isinstance(module, _ConvNd) and module._parameters.get("weight") is analysis.tensors[node]:
             module.groups = int(outputs.any(1).sum())
             module.in_channels, module.out_channels = int(inputs.sum()), int(outputs.sum())

@@ -114,7 +114,7 @@ class _Liveness:
         self.reductions: dict[Node, list[Reduction]] = {}
         for each in analysis.reductions:
             self.reductions.setdefault(each.node, []).append(each)
-        self.nodes = [node for node in reversed(analysis.trace.graph.nodes) if node.kind == "call"]
+        self.nodes = [node for node in reversed(analysis.graph.nodes) if node.kind == "call"]
         self.readers: dict[Node, list[Node]] = {}
         for node in self.nodes:
             for ref in node.refs:
@@ -126,7 +126,7 @@ class _Liveness:
             ]
             for node in self.nodes
         }
-        self.outputs = {ref.node for ref in analysis.trace.outputs}
+        self.outputs = {ref.node for ref in analysis.graph.outputs}
 
     def restore(self, gone: np.ndarray) -> bool:
         """Restore channels in ``gone`` that are needed; return whether there were any."""

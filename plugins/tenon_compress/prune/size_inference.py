@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tenon.extend import Ref, Trace, shape_requests
+from tenon.extend import CapturedGraph, Ref, shape_requests
 from tenon_compress.prune.dependencies import AbstractValue, varying
 
 #: A rule of ``ShapeRules``: nested lists of numbers and None.
@@ -14,13 +14,13 @@ Rule: TypeAlias = list[Any]
 
 
 def sizes_in_code(
-    trace: Trace, abstract_values: dict[Ref, AbstractValue], left: dict[Ref, tuple[int, ...]]
+    graph: CapturedGraph, abstract_values: dict[Ref, AbstractValue], left: dict[Ref, tuple[int, ...]]
 ) -> dict[int, dict[str, list[Rule]]]:
     """Return rules by module id that replace requested sizes by the new shapes, ``left``."""
     rules: dict[int, dict[str, list[Rule]]] = {}
     chunks: dict[int, list[Rule]] = {}
-    for each in trace.shape_requests:
-        node = next((n for n in trace.graph.nodes[each.position :] if n.kind == "call"), None)
+    for each in graph.shape_requests:
+        node = next((n for n in graph.nodes[each.position :] if n.kind == "call"), None)
         if node is None or node.name not in ("reshape", "view", "split"):
             continue
         outputs = [node.out(i) for i in range(len(node.avals))]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tenon.errors import PruningError
-from tenon.extend import Node, Ref, ShapeRequest, Trace, shape_requests
+from tenon.extend import CapturedGraph, Node, Ref, ShapeRequest, shape_requests
 from tenon_compress.prune.dependencies import AbstractValue, varying
 from tenon_compress.prune.shape_rules import Requested, replaced_sizes
 
@@ -27,18 +27,18 @@ SliceRule: TypeAlias = list[list[int] | list[int | None] | list[_Bounds]]
 
 
 def slices_left(
-    trace: Trace, abstract_values: dict[Ref, AbstractValue], gone: np.ndarray
+    graph: CapturedGraph, abstract_values: dict[Ref, AbstractValue], gone: np.ndarray
 ) -> list[tuple[slice, bool]]:
     """Return the replacement of every requested slice, in order, and whether its axis has channels.
 
     Empty if no slice has to change. PruningError if what is left of one is not a slice.
     """
     answers, changed = [], False
-    for each in trace.shape_requests:
+    for each in graph.shape_requests:
         if each.kind != "slice":
             continue
         size, axis, _ = each.shape
-        abstract = _sliced(trace, abstract_values, each)
+        abstract = _sliced(graph, abstract_values, each)
         chosen = np.arange(size)[each.asked]
         channel_maps = [channel_map for channel_map in abstract.channel_maps if axis in varying(channel_map)]
         others = tuple(i for i in range(len(abstract.shape)) if i != axis)
@@ -53,12 +53,14 @@ def slices_left(
     return answers if changed else []
 
 
-def _sliced(trace: Trace, abstract_values: dict[Ref, AbstractValue], each: ShapeRequest) -> AbstractValue:
+def _sliced(
+    graph: CapturedGraph, abstract_values: dict[Ref, AbstractValue], each: ShapeRequest
+) -> AbstractValue:
     """Return the value that the slice was requested of; PruningError if no op of the recording takes it."""
     size, axis, rank = each.shape
     requested: slice = each.asked
     positions = range(size)[requested]
-    for node in trace.graph.nodes[each.position :]:
+    for node in graph.nodes[each.position :]:
         if node.kind == "call" and node.name in ("index", "slice_axis"):
             abstract, cut = abstract_values[node.args[0]], _cut(node, axis)
             if len(abstract.shape) == rank and abstract.shape[axis] == size and range(size)[cut] == positions:
