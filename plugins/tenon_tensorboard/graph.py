@@ -1,6 +1,6 @@
-"""The model for TensorBoard's tab Graphs: a GraphDef of a recorded call, RunMetadata with profiled times.
+"""The model for TensorBoard's tab Graphs: a GraphDef of a captured call, RunMetadata with profiled times.
 
-tensorboardX would trace a PyTorch model for this; here ``tenon.extend.record`` records the ops.
+tensorboardX would trace a PyTorch model for this; here ``tenon.export.capture`` does.
 Namespaces are module paths under the model's class name, edges carry shapes. TensorBoard takes a group's time
 to be the span from its first start to its last end, so nodes are laid end to end.
 """
@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tenon.extend import Aval, Module, Node, Ref, errors, no_grad, record
+from tenon.extend import Aval, CapturedGraph, Module, Nested, Node, Ref, capture
 
 #: A message of TensorBoard's protocol buffers, whose classes have no type stubs.
 Message: TypeAlias = Any
@@ -21,23 +21,14 @@ _DEVICE = "/device:CPU:0"
 class ModelGraph:
     """The graph of one call of ``model`` on ``inputs`` in evaluation mode; the model is not modified.
 
-    CaptureError if the call cannot be recorded, as from ``tenon.compile(fullgraph=True)``.
+    A graph from ``tenon.export.capture`` is shown as it is. CaptureError if the call cannot be captured.
     """
 
-    def __init__(self, model: Module, *inputs: object) -> None:
+    def __init__(self, model: Module | CapturedGraph, *inputs: Nested) -> None:
         self._top = type(model).__name__
-        self._parameters = {name for name, _ in model.named_parameters()}
-        training = [module for module in model.modules() if module.training]
-        model.eval()
-        try:
-            with no_grad():
-                _, recorded = record(model, inputs, {})
-        finally:
-            for module in training:
-                module.training = True
-        if isinstance(recorded, errors.CaptureError):
-            raise recorded
-        self._graph = recorded.graph
+        self._graph = model if isinstance(model, CapturedGraph) else _captured(model, inputs)
+        kinds = self._graph.signature.states
+        self._parameters = {label for label, kind in kinds.items() if kind == "parameter"}
         self._names = self._unique_names()
 
     def definition(self) -> Message:
@@ -140,6 +131,16 @@ class ModelGraph:
         if node.kind == "input" and node.label:
             path, _, own = node.label.rpartition(".")
         return "/".join([self._top, *path.split("."), own] if path else [self._top, own])
+
+
+def _captured(model: Module, inputs: Sequence[Nested]) -> CapturedGraph:
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        return capture(model, *inputs)
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _set_shapes(node_def: Message, avals: Sequence[Aval]) -> None:

@@ -60,7 +60,7 @@ def test_every_op_is_a_node_under_its_module_and_every_edge_resolves(written):
     assert all(name in nodes for node in nodes.values() for name in inputs_of(node))
     assert inputs_of(nodes["Net/shared/linear_1"])[0] == "Net/shared/linear"
     assert inputs_of(nodes["Net/shared/linear"]) == [
-        "input/argument0",
+        "input/x",
         "Net/shared/weight",
         "Net/shared/bias",
     ]
@@ -69,6 +69,16 @@ def test_every_op_is_a_node_under_its_module_and_every_edge_resolves(written):
     assert inputs_of(nodes["output/0"]) == ["Net/mul"]
     groups = {name.rpartition("/")[0] for name in nodes}
     assert not groups & set(nodes)
+
+
+def test_a_captured_graph_is_shown_as_it_is():
+    graph = tenon.export.capture(Net().eval(), tenon.randn(16, 8))
+
+    nodes = {node.name: node for node in ModelGraph(graph).definition().node}
+
+    assert inputs_of(nodes["CapturedGraph/shared/linear"])[0] == "input/x"
+    assert nodes["CapturedGraph/shared/weight"].op == "Parameter"
+    assert sum(node.op == "linear" for node in nodes.values()) == 3
 
 
 def test_edges_carry_shapes(written):
