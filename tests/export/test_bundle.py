@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -285,6 +286,25 @@ def test_verify_reports_each_target(tmp_path):
     assert broken.reason == "BundleError: the compiler found an error in model.c"
     assert absent.reason == "no compiler: acme-cc"
     assert not report.passed and report.runs == 1
+
+
+def test_verify_of_the_graph_alone_executes_no_program(bundle):
+    class Hostile(Reference):
+        def run(self, folder, runs):
+            raise AssertionError("it was run")
+
+    report = verify(bundle, targets=(), found=[Hostile()])
+
+    assert [v.target for v in report.verdicts] == ["graph"] and report.passed
+
+
+def test_a_graph_larger_than_the_machine_is_not_run(tmp_path, monkeypatch):
+    folder = save(lambda x: x.expand(1000, 1000) * 2.0, tmp_path / "large", (tenon.ones(1),))
+    monkeypatch.setattr(sys.modules[verify.__module__], "physical_memory", lambda: 1 << 20)
+
+    (verdict,) = verify(folder).verdicts
+
+    assert verdict.status == "failed" and "the graph needs 8,000,000 bytes at once" in verdict.reason
 
 
 def test_verify_does_not_change_the_bundle(bundle):

@@ -1,6 +1,7 @@
 """``tenon export`` and ``tenon verify``: from a finished run to a bundle that checks itself."""
 
 import json
+import sys
 
 import pytest
 from click.testing import CliRunner
@@ -111,6 +112,15 @@ def test_a_damaged_bundle_is_refused_in_one_line(run, tmp_path):
     assert "weights.safetensors was changed" in done.output and "Traceback" not in done.output
 
 
+def test_the_graph_alone_is_verified_on_request(run, tmp_path, registered):
+    assert call("export", run, "--to", "reference", "-o", tmp_path / "out").exit_code == 0
+
+    done = call("verify", tmp_path / "out", "--graph-only")
+
+    assert done.exit_code == 0 and "graph" in done.output and "reference" not in done.output
+    assert call("verify", tmp_path / "out", "--graph-only", "--target", "reference").exit_code == 2
+
+
 def test_a_failing_target_gives_status_one(run, tmp_path):
     assert call("export", run, "-o", tmp_path / "out").exit_code == 0
     manifest = tmp_path / "out" / "manifest.json"
@@ -123,10 +133,69 @@ def test_a_failing_target_gives_status_one(run, tmp_path):
     assert strict.exit_code == 1 and "gone" in strict.output
 
 
+def test_options_that_a_bundle_has_decided_are_refused(run, tmp_path):
+    first = tmp_path / "first"
+    assert call("export", run, "-o", first).exit_code == 0
+
+    for option in (["--batch-size", 1], ["--any-batch-size"], ["--train"], ["--data", "module:name"]):
+        done = call("export", first, "-o", tmp_path / "out", *option)
+        assert done.exit_code == 2 and f"{option[0]} needs the folder of the run" in done.output
+
+
+def test_only_bundles_are_replaced(run, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "link").symlink_to(mine)
+
+    for place in (mine, tmp_path / "file", tmp_path / "link", tmp_path):
+        done = call("export", run, "-o", place, "--overwrite")
+        assert done.exit_code == 2 and "is no bundle, so it is never replaced" in done.output
+    assert (mine / "thesis.txt").read_text() == "years of work"
+
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert call("export", run, "-o", empty).exit_code == 0
+    refused = call("export", run, "-o", empty)
+    assert refused.exit_code == 2 and "--overwrite" in refused.output
+    assert call("export", run, "-o", empty, "--overwrite", "--batch-size", 2).exit_code == 0
+    assert load(empty).graph.arguments[0].avals[0].shape[0] == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty", "file", "link", "mine"]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(run, tmp_path):
+    (tmp_path / "file").write_text("text")
+
+    done = call("export", run, "-o", tmp_path / "file" / "out")
+
+    assert done.exit_code == 2 and "Traceback" not in done.output
+    assert "could not write the bundle" in done.output and "Nothing of it is left" in done.output
+
+
+def test_export_runs_in_one_process(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("tenon.training.runs.is_launched", lambda: True)
+    monkeypatch.setattr("tenon.training.runs.refuse", lambda error: sys.exit(str(error)))
+
+    done = call("export", run, "-o", tmp_path / "out")
+
+    assert done.exit_code != 0 and "start it without a launcher" in done.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_targets_may_be_given_with_spaces_and_twice(run, tmp_path, registered):
+    done = call("export", run, "--to", "reference, bundle,reference", "-o", tmp_path / "out")
+
+    assert done.exit_code == 0, done.output
+    assert list(load(tmp_path / "out").targets) == ["reference"]
+
+
 def test_wrong_requests_are_refused_in_one_line(run, tmp_path):
     for args, text in [
         (["export", tmp_path, "-o", tmp_path / "out"], "Error"),
-        (["export", run, "--to", "nonesuch", "-o", tmp_path / "out"], "nonesuch"),
+        (["export", run, "--to", "nonesuch", "-o", tmp_path / "out"], "no export target 'nonesuch'"),
+        (["export", run, "--to", " ,", "-o", tmp_path / "out"], "--to names no target"),
+        (["export", run / "config.json", "-o", tmp_path / "out"], "config.json': it begins like neither"),
         (["verify", tmp_path], "no bundle"),
     ]:
         done = call(*args)

@@ -28,7 +28,7 @@ import numpy as np
 from tenon import serialize
 from tenon.compat.version import __version__
 from tenon.engine.types import Array, Nested
-from tenon.errors import BundleError, CheckpointError, LoweringError
+from tenon.errors import BundleError, CheckpointError, CheckpointWriteError, LoweringError
 from tenon.export import schema
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
@@ -80,12 +80,11 @@ def save(
 
     ``targets`` are names of plugins' targets, or targets. ``calls`` are the arguments of the test vectors'
     runs (default: the examples; ten runs of a training step). If any target lacks an op, LoweringError names
-    all of them before anything is written. An existing folder is replaced only with ``overwrite``. ``model``
-    is the function that a given graph was captured from: it computes the outputs of the vectors.
+    all of them before anything is written. An existing bundle is replaced only with ``overwrite``, and
+    nothing else is. ``model`` is the function that a given graph was captured from: it computes the outputs
+    of the vectors.
     """
-    destination = Path(os.path.abspath(folder))
-    if destination.exists() and not overwrite:
-        raise BundleError(f"{destination} exists. Give another folder, or overwrite=True to replace it.")
+    destination = free_place(folder, overwrite)
     graph = what if isinstance(what, CapturedGraph) else capture(what, *examples, train=train)
     chosen = [each if isinstance(each, Target) else target_named(each) for each in targets]
     _check_names(chosen)
@@ -95,9 +94,9 @@ def save(
     model = model if isinstance(what, CapturedGraph) or train else what
     vectors = make_vectors(graph, [tuple(call) for call in calls], tolerance, model)
     document, arrays = schema.to_document(graph)
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    partial = destination.with_name(f".{destination.name}.{secrets.token_hex(6)}.partial")
+    partial = destination.with_name(f".{destination.name[:200]}.{secrets.token_hex(6)}.partial")
     try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
         _write_json(partial / GRAPH, document)
         serialize.save({name: _tensor(array) for name, array in arrays.items()}, partial / WEIGHTS)
@@ -106,11 +105,41 @@ def save(
             (partial / target.name).mkdir()
             target.write(own, vectors, partial / target.name)
         _write_json(partial / MANIFEST, _manifest(partial, chosen, vectors))
-        _put_in_place(partial, destination)
-    except BaseException:
+        _put_in_place(partial, free_place(destination, overwrite))
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _write_error(destination, error) from error
         raise
     return destination
+
+
+def free_place(folder: str | os.PathLike[str], overwrite: bool) -> Path:
+    """Return the absolute path of ``folder``, where a bundle can be put; BundleError if something is there.
+
+    With ``overwrite`` a bundle or an empty folder may be there, nothing else.
+    """
+    place = Path(os.path.realpath(folder))
+    if not os.path.lexists(place) or (place.is_dir() and not any(place.iterdir())):
+        return place
+    if not (place / MANIFEST).is_file():
+        raise BundleError(f"{place} exists and is no bundle, so it is never replaced. Give another folder.")
+    if not overwrite:
+        raise BundleError(
+            f"{place} exists. Give another folder, or overwrite=True (--overwrite) to replace it."
+        )
+    return place
+
+
+def _write_error(destination: Path, error: OSError) -> CheckpointWriteError:
+    """Return the error for a bundle that could not be written because of ``error``."""
+    reason = error.strerror or str(error)
+    raised = CheckpointWriteError(
+        f"could not write the bundle {str(destination)!r}: {reason}. Nothing of it is left, and what was "
+        "there before is untouched."
+    )
+    raised.errno, raised.filename, raised.strerror = error.errno, str(destination), error.strerror
+    return raised
 
 
 def target_named(name: str) -> Target:
@@ -193,11 +222,11 @@ def _digest(path: Path) -> str:
 
 
 def _put_in_place(partial: Path, destination: Path) -> None:
-    """Rename the finished folder to its place; a former one is there until then, and then goes."""
-    if not destination.exists():
-        os.rename(partial, destination)
+    """Rename the finished folder to its place; a former bundle is there until then, and then goes."""
+    if not (destination / MANIFEST).exists():
+        os.rename(partial, destination)  # to nothing, or to an empty folder
         return
-    former = destination.with_name(f".{destination.name}.{secrets.token_hex(6)}.former")
+    former = destination.with_name(f".{destination.name[:200]}.{secrets.token_hex(6)}.former")
     os.rename(destination, former)
     try:
         os.rename(partial, destination)
@@ -209,13 +238,19 @@ def _put_in_place(partial: Path, destination: Path) -> None:
 
 def load(folder: str | os.PathLike[str]) -> Bundle:
     """Read a bundle; BundleError names what is changed, missing or foreign. Nothing in it is executed."""
-    place = Path(os.path.abspath(folder))
+    try:
+        return _loaded(Path(os.path.abspath(folder)))
+    except OSError as error:
+        raise BundleError(f"cannot read the bundle {os.fspath(folder)!r}: {error}.") from error
+
+
+def _loaded(place: Path) -> Bundle:
     manifest = _read_manifest(place)
     files = _checked_files(place, manifest)
     for name in (GRAPH, WEIGHTS, VECTORS):
         if name not in files:
             raise BundleError(f"{place / MANIFEST} lists no {name}, which every bundle has.")
-    document = schema.parse((place / GRAPH).read_bytes(), str(place / GRAPH))
+    document = schema.parse(_content(place / GRAPH, schema.MAX_FILE), str(place / GRAPH))
     graph = schema.from_document(document, _arrays(place / WEIGHTS), str(place / GRAPH))
     vectors = _read_vectors(place, manifest, graph)
     names = manifest.get("targets")
@@ -229,11 +264,18 @@ def _read_manifest(place: Path) -> dict[str, Json]:
     path = place / MANIFEST
     if not path.is_file():
         raise BundleError(f"{place} is no bundle: there is no {MANIFEST} in it.")
-    if path.stat().st_size > _MAX_MANIFEST:
-        raise BundleError(f"{path} has {path.stat().st_size:,} bytes; at most {_MAX_MANIFEST:,} are read.")
-    manifest = schema.parse(path.read_bytes(), str(path))
+    manifest = schema.parse(_content(path, _MAX_MANIFEST), str(path))
     schema.check_schema(manifest, SCHEMA, VERSION, str(path))
     return manifest
+
+
+def _content(path: Path, most: int) -> bytes:
+    """Return the bytes of a file that has at most ``most``."""
+    with open(path, "rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise BundleError(f"{path} has {path.stat().st_size:,} bytes; at most {most:,} are read.")
+    return content
 
 
 def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:

@@ -60,7 +60,7 @@ class Target:
             sizes = ", ".join(f"{name}={each.example}" for name, each in graph.symbols.items())
             raise LoweringError(
                 f"it has fixed sizes, and the graph has {', '.join(graph.symbols)}. Write it at given ones: "
-                f"graph.at({sizes})."
+                f"graph.at({sizes}), or without --any-batch-size."
             )
 
     def check(self, graph: CapturedGraph) -> None:

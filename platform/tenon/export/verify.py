@@ -2,10 +2,14 @@
 
 The files of a target are copied to a temporary folder, where the target compiles and runs them: this is the
 only moment at which anything in a bundle is executed, and the bundle itself does not change.
+
+The checksums of a bundle find damage, not intent: whoever can write a bundle can also write its manifest. So
+verify only what you would run; ``targets=()`` runs the graph alone, by tenon's own ops, and nothing else.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import tempfile
@@ -16,10 +20,12 @@ from pathlib import Path
 
 import numpy as np
 
-from tenon.errors import TenonError
+from tenon.errors import BundleError, TenonError
 from tenon.export.bundle import Bundle, load, target_named
+from tenon.export.captured import CapturedGraph
 from tenon.export.runner import Runner
 from tenon.export.target import Target
+from tenon.graph.graph import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +64,8 @@ def verify(
     """Read the bundle in ``folder``, run its graph and its targets on the vectors, and report.
 
     ``targets`` limits it to some of them. Targets are found by name among plugins, or in ``found``.
-    BundleError if the bundle is damaged.
+    BundleError if the bundle is damaged. This executes the programs in the bundle, unless ``targets`` is
+    empty.
     """
     bundle = load(folder)
     known = {target.name: target for target in found}
@@ -70,8 +77,48 @@ def verify(
 
 
 def _graph_results(bundle: Bundle) -> list[list[np.ndarray]]:
+    needed, there = memory_peak(bundle.graph), physical_memory()
+    if there and needed > there:
+        raise BundleError(
+            f"the graph needs {needed:,} bytes at once, and this machine has {there:,}. Verify it elsewhere."
+        )
     runner = Runner(bundle.graph)
     return [runner.run(run.inputs) for run in bundle.vectors.runs]
+
+
+def memory_peak(graph: CapturedGraph) -> int:
+    """Return the largest sum of the sizes of values that are alive at once, inputs included.
+
+    Views count as arrays of their own.
+    """
+    last: dict[Node, int] = {}
+    for position, node in enumerate(graph.nodes):
+        last[node] = position
+        for ref in node.refs:
+            last[ref.node] = position
+    for ref in [*graph.outputs, *(write.value for write in graph.writes)]:
+        last[ref.node] = len(graph.nodes)
+    ends: dict[int, list[Node]] = {}
+    for node, position in last.items():
+        ends.setdefault(position, []).append(node)
+    size = peak = 0
+    for position, node in enumerate(graph.nodes):
+        size += _bytes(node)
+        peak = max(peak, size)
+        size -= sum(_bytes(each) for each in ends.get(position, ()))
+    return peak
+
+
+def _bytes(node: Node) -> int:
+    return sum(math.prod(aval.shape) * aval.dtype.itemsize for aval in node.avals)
+
+
+def physical_memory() -> int:
+    """Return the bytes of this machine's memory; 0 if the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not a POSIX system
+        return 0
 
 
 def _target_verdict(bundle: Bundle, name: str, target: Target | None) -> Verdict:

@@ -100,7 +100,15 @@ def fetch(communicator: Communicator, run: Path) -> Resumed:
         data = communicator.broadcast(data, 0, name="checkpoint").wait()
     path = Path(name)
     folder = path.parent.parent if path.parent.name == FOLDER else path.parent
-    return folder, read_checkpoint(io.BytesIO(data.data))
+    return folder, read_checkpoint(_Content(data.data, name))
+
+
+class _Content(io.BytesIO):
+    """The bytes of a file, with the name by which errors call it."""
+
+    def __init__(self, content: memoryview, name: str) -> None:
+        super().__init__(content)
+        self.name = name
 
 
 def restore(session: Session, saved: Sections) -> None:

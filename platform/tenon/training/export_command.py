@@ -8,16 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 from rich.table import Table
 
 from tenon import serialize
 from tenon.engine.types import Nested
-from tenon.errors import BundleError, ConfigError, TenonError
+from tenon.errors import ConfigError, TenonError
 from tenon.export import bundle as bundles
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
 from tenon.export.naming import argument_names
+from tenon.export.target import Target
 from tenon.export.verify import verify as verify_bundle
 from tenon.nn.layers.dropout import _DropoutNd
 from tenon.plugins import registry
@@ -55,11 +57,14 @@ def export(
     `tenon compress` made of it, or a bundle, which is written again for other targets. The folder has the
     graph, the weights, test vectors, and what each target needs: `tenon verify DIR` runs them.
     """
-    names = [name for name in targets.split(",") if name]
     try:
-        chosen = [bundles.target_named(name) for name in names if name != "bundle"]
+        if runs.is_launched():
+            raise ConfigError("tenon export runs in one process; start it without a launcher.")
+        chosen = _targets(targets)
+        bundles.free_place(output, overwrite)
         if (run / bundles.MANIFEST).is_file():
-            graph, calls = _of_bundle(run, train)
+            _refuse_options_of_runs()
+            graph, calls = _of_bundle(run)
             model = None
         else:
             session = _opened(run, train, data)
@@ -71,10 +76,29 @@ def export(
     click.echo(f"exported to {folder}; check it with: tenon verify {output}")
 
 
-def _of_bundle(folder: Path, train: bool) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
+def _targets(names: str) -> list[Target]:
+    """Return the targets of ``--to``; "bundle", which is always written, is none."""
+    given = [name.strip() for name in names.split(",")]
+    if not any(given):
+        raise ConfigError("--to names no target: give bundle, or those of `tenon plugins`, such as c,numpy.")
+    return [bundles.target_named(name) for name in dict.fromkeys(given) if name not in ("", "bundle")]
+
+
+def _refuse_options_of_runs() -> None:
+    """Raise ConfigError for options that say how to capture: the graph of a bundle is captured already."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in ("batch_size", "train", "any_batch_size", "data") and (
+            context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        ):
+            raise ConfigError(
+                f"the graph of a bundle is captured already; {parameter.opts[0]} needs the folder of the run."
+            )
+
+
+def _of_bundle(folder: Path) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
     """Return the graph of a bundle, and the arguments of its vectors."""
-    if train:
-        raise ConfigError("a bundle holds one graph; --train needs the folder of the run.")
     read = bundles.load(folder)
     calls = []
     for vector in read.vectors.runs:
@@ -165,16 +189,20 @@ def _step(session: Session) -> Callable[[Nested, Tensor], Tensor]:
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--target", "targets", multiple=True, help="Only this target; may be repeated.")
+@click.option("--graph-only", is_flag=True, help="Run the graph by tenon, and no program of the bundle.")
 @click.option("--require-all", is_flag=True, help="Fail if a target cannot be run on this machine.")
-def verify(folder: Path, targets: tuple[str, ...], require_all: bool) -> None:
+def verify(folder: Path, targets: tuple[str, ...], graph_only: bool, require_all: bool) -> None:
     """Run every target of the bundle FOLDER on its test vectors, and print a table.
 
-    A bundle with a changed byte, a missing file or a foreign schema is refused. The targets are compiled and
-    run in a temporary folder. The exit status is 1 if any is off by more than the tolerance.
+    A bundle with a changed byte, a missing file or a foreign schema is refused. The programs in it are
+    compiled and run, in a temporary folder: verify a bundle of which you know who wrote it, or with
+    --graph-only. The exit status is 1 if any is off by more than the tolerance.
     """
     try:
-        report = verify_bundle(folder, targets or None)
-    except BundleError as error:
+        if graph_only and targets:
+            raise ConfigError("--graph-only runs no target; leave out --target.")
+        report = verify_bundle(folder, () if graph_only else targets or None)
+    except TenonError as error:
         runs.refuse(error)
     table = Table("target", "result", "largest difference", "seconds", "reason")
     for verdict in report.verdicts:
