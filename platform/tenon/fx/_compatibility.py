@@ -1,4 +1,4 @@
-"""PyTorch's ``compatibility``: a mark on functions, which promises nothing here."""
+"""PyTorch's ``compatibility``: a decorator that marks functions as stable, which has no effect here."""
 
 from __future__ import annotations
 

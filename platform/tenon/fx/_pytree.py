@@ -1,7 +1,6 @@
-"""Flatten containers by a known spec: what generated code does with arguments that were traced as containers.
+"""Flatten containers by a known spec, as generated code does with arguments that were traced as containers.
 
-``tree_flatten_spec(tree, spec)`` reads what ``spec`` names and nothing else, so a traced program can record
-it.
+``tree_flatten_spec(tree, spec)`` reads only the children that ``spec`` lists, so that tracing can record it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""``Tracer`` and ``symbolic_trace``: run a program on proxies and keep the graph of what it does.
+"""``Tracer`` and ``symbolic_trace``: run a program on proxies and record its operations as a graph.
 
-While a program is traced, calls of modules and reads of parameters go through the tracer
-(``Module.__call__`` and ``Module.__getattribute__`` are replaced), functions of tensors are rerouted to the
-proxies among their arguments (``presence.py``), and functions that ``wrap`` was told of are recorded whole.
+While a program is traced, calls of modules and reads of parameters go through the tracer (``Module.__call__``
+and ``Module.__getattribute__`` are replaced), functions of tensors are rerouted to the proxies among their
+arguments (``presence.py``), and functions registered with ``wrap`` are recorded as single calls.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
     "wrap",
 ]
 
-#: Number of traces that run, one within the other.
+#: The number of nested traces in progress.
 _depth = 0
 _proxyable_classes: dict[type, None] = {}
 
@@ -69,10 +69,10 @@ class ProxyableClassMeta(type):
 
 
 class Tracer(RootArguments):
-    """Traces modules and functions; override a method to trace them otherwise.
+    """Traces modules and functions; override its methods to change how.
 
-    ``autowrap_modules`` and ``autowrap_functions`` are recorded as ``wrap`` has functions recorded.
-    ``param_shapes_constant``: shapes of parameters are known numbers.
+    ``autowrap_modules`` and ``autowrap_functions`` are recorded as calls, like functions registered with
+    ``wrap``. ``param_shapes_constant``: the shapes of parameters are read as constants.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Tracer(RootArguments):
         self.node_name_to_scope = {}
         self.tensor_attrs: dict[Any, str] = {}  # tensors, and objects of proxyable classes
 
-    # What a subclass may decide.
+    # Methods that a subclass may override.
 
     def is_leaf_module(self, m: Module, module_qualified_name: str) -> bool:
         """Whether a module is recorded as one call: tenon's own layers and those of its plugins, not
@@ -140,7 +140,7 @@ class Tracer(RootArguments):
                 self.module_stack.pop(key, None)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:  # of any types
-        """Return what reading a parameter, buffer or submodule gives: a Proxy for a parameter."""
+        """Return the value of a parameter, buffer or submodule that is read: a Proxy for a parameter."""
         members: Iterator[tuple[str, Tensor]]
         if isinstance(attr_val, Parameter):
             members = self.root.named_parameters()
@@ -212,8 +212,8 @@ class Tracer(RootArguments):
         """Return the graph of a module or a function.
 
         ``concrete_args`` fixes arguments by name: the program is traced for these values, and checks them
-        when it runs. Containers with ``PH`` in them are taken apart, so that their parts can be told apart
-        while tracing.
+        when it runs. Containers with ``PH`` in them are flattened, so that each leaf is an argument of its
+        own.
         """
         global _depth
         function = self._prepare(root)
@@ -226,7 +226,7 @@ class Tracer(RootArguments):
                 "co_firstlineno": code.co_firstlineno,
             }
         cache: dict[str, Any] = {}  # proxies of parameters
-        with PROXIES.kept(), Patcher() as patcher:
+        with PROXIES.rerouted(), Patcher() as patcher:
             run, args = self.create_args_for_root(function, isinstance(root, Module), concrete_args)
             self._patch(patcher, function, cache)
             _depth += 1
@@ -320,7 +320,8 @@ def symbolic_trace(
     root: Module | Callable[..., Any],  # any function
     concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,  # of any types
 ) -> GraphModule:
-    """Return a GraphModule of what a module or function does; see ``Tracer.trace`` for ``concrete_args``.
+    """Return a GraphModule of the operations of a module or function; see ``Tracer.trace`` for
+    ``concrete_args``.
 
     >>> import tenon
     >>> def f(x):

@@ -1,4 +1,4 @@
-"""``annotate``: give a traced value a type."""
+"""``annotate``: set the type of a traced value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def annotate(val: T, type: object) -> T:
-    """Note that ``val`` is of ``type``; the node of a Proxy must not have another type."""
+    """Set the type of a Proxy's node and return ``val``; RuntimeError if the node has a type already."""
     if isinstance(val, Proxy):
         if val.node.type:
             raise RuntimeError(

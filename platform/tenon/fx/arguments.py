@@ -32,7 +32,7 @@ def aggregate(value: Nested, function: Callable[[Nested], Nested]) -> Nested:
 
 
 def format_arg(value: Nested, most: float = float("inf")) -> str:
-    """Return what a printed graph shows of an argument."""
+    """Return an argument as it is printed in a graph."""
     custom_repr: Callable[[], str] | None = getattr(value, "_custom_fx_repr_fn", None)
     if custom_repr is not None:
         return custom_repr()

@@ -1,4 +1,4 @@
-"""What the code that called a method is about to do: how many values it unpacks, whether it asserts."""
+"""Read the instructions that follow a call: how many values are unpacked, whether the result is asserted."""
 
 from __future__ import annotations
 

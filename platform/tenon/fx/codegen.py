@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from tenon.fx.names import Namespace
     from tenon.fx.node import Argument, Node
 
-#: From the lines of a function's body to others.
+#: Transforms the lines of a function's body.
 BodyTransformer: TypeAlias = Callable[[list[str]], list[str]]
 
 
 @dataclass
 class PythonCode:
-    """The source of a function, the values of the names in it, and which line is which node's."""
+    """The source of a function, the values of its global names, and the node of each line."""
 
     src: str
     globals: dict[str, Any]  # of any type
@@ -38,7 +38,7 @@ class PythonCode:
 
 @dataclass(frozen=True)
 class Style:
-    """What is written beside the statements."""
+    """The optional parts of generated code: comments with sources, strides and devices, and colors."""
 
     verbose: bool = False
     include_stride: bool = False
@@ -136,7 +136,7 @@ class PyTreeCodeGen(CodeGen):
     def gen_fn_def(
         self, free_vars: list[str], maybe_return_annotation: str, *, expanded_def: bool = False
     ) -> str:
-        """Return the definition with the original arguments, and the line that takes them apart."""
+        """Return the definition with the original arguments, and the line that flattens them."""
         arguments = list(self.pytree_info.orig_args)
         names = [text.split("=")[0].split(":")[0].strip() for text in free_vars]
         whole = dict(zip(names, free_vars, strict=True))  # with annotations and defaults
@@ -168,7 +168,7 @@ class PyTreeCodeGen(CodeGen):
 
 @dataclass
 class Transforming:
-    """Removes a transformer of generated code when its block is left."""
+    """A context manager that removes a transformer of generated code on exit."""
 
     graph: Graph
     before: BodyTransformer | None = field(default=None)

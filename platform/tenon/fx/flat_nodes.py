@@ -1,6 +1,6 @@
-"""Nodes without references to each other, for pickles: a reference is a position in the list.
+"""Nodes in a form for pickling: references to other nodes are positions in the list.
 
-Pickling the nodes themselves would descend from each into its inputs, as deep as the program is long.
+Pickling the nodes themselves would recurse from each into its inputs, as deep as the program is long.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tenon.fx.graph import Graph
     from tenon.fx.node import Node, Target
 
-#: Attributes that every node has; others were set by users.
+#: Attributes of every node; others were set by users.
 _OWN = {
     "graph", "name", "op", "target", "type", "users", "meta", "_input_nodes", "_repr_fn", "_sort_key",
     "_prev", "_next", "_erased", "_args", "_kwargs",
@@ -24,14 +24,14 @@ _OWN = {
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Stands for the node at a position."""
+    """A reference to the node at a position."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class FlatNode:
-    """What is pickled of a node."""
+    """The picklable form of a node."""
 
     op: str
     name: str

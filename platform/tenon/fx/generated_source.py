@@ -1,4 +1,4 @@
-"""Make functions of generated source, which tracebacks and ``inspect`` can show."""
+"""Compile generated source to functions whose source tracebacks and ``inspect`` can find."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tenon.fx.arguments import Named
 from tenon.nn.module import Module
 
 _numbers = itertools.count()
-#: What the file names of generated functions begin with.
+#: The prefix of the file names of generated functions.
 PREFIX = "<eval_with_key>"
 _CALL = Module.__call__.__code__
 
@@ -25,7 +25,7 @@ def make_function(
     fields: Named,
     owner: object,  # of any types
 ) -> FunctionType:
-    """Return the function ``forward`` of ``source``; its lines can be shown until ``owner`` is freed.
+    """Return the function ``forward`` of ``source``; its source can be looked up until ``owner`` is freed.
 
     ``fields`` has the name, file and line of the function that was traced, which the file name mentions.
     """

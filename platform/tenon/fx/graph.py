@@ -74,8 +74,8 @@ class Graph:
 
     @property
     def nodes(self) -> NodeList:
-        """The nodes in order: iterable, also by ``reversed``, with a length. Nodes may be changed
-        meanwhile."""
+        """The nodes in order: iterable, also by ``reversed``, with a length. Nodes may be changed during
+        iteration."""
         return NodeList(self)
 
     def output_node(self) -> Node:
@@ -105,7 +105,8 @@ class Graph:
         name: str | None = None,
         type_expr: Any | None = None,  # a type, or what an annotation can be
     ) -> Node:
-        """Insert a node at the insert point; its name is like ``name``, else like the target's."""
+        """Insert a node at the insert point; its name is derived from ``name``, by default from the
+        target."""
         args = () if args is None else args
         kwargs = {} if kwargs is None else kwargs
         if not isinstance(args, tuple):
@@ -132,7 +133,7 @@ class Graph:
         return self.create_node("placeholder", name, args, type_expr=type_expr)
 
     def get_attr(self, qualified_name: str, type_expr: Any | None = None) -> Node:  # an annotation
-        """Insert the reading of an attribute of the module, ``"layer.weight"``."""
+        """Insert a read of an attribute of the module, such as ``"layer.weight"``."""
         if self._owning_module is not None:
             graph_checks.warn_of_missing_attribute(self._owning_module, qualified_name)
         return self.create_node("get_attr", qualified_name, type_expr=type_expr)
@@ -186,9 +187,10 @@ class Graph:
     def graph_copy(
         self, g: Graph, val_map: dict[Node, Node], return_output_node: bool = False
     ) -> Argument | tuple[Argument, Node] | None:
-        """Insert copies of the nodes of ``g`` but for its output, whose value in this graph is returned.
+        """Insert copies of all nodes of ``g`` but the output; return the copy of the output's value.
 
-        ``val_map`` maps nodes of ``g`` to nodes here: those in it are not copied, the copies are added to it.
+        ``val_map`` maps nodes of ``g`` to nodes of this graph: nodes in it are not copied, and copies are
+        added.
         """
         for node in g.nodes:
             if node in val_map:
@@ -200,7 +202,7 @@ class Graph:
         return None
 
     def erase_node(self, to_erase: Node) -> None:
-        """Remove a node that nobody uses; RuntimeError if somebody does, or it is another graph's."""
+        """Remove a node without users; RuntimeError if it has users or belongs to another graph."""
         if to_erase.users:
             raise RuntimeError(
                 f"Tried to erase Node {to_erase} but it still had {len(to_erase.users)} users in the graph:"
@@ -248,9 +250,9 @@ class Graph:
         graph_checks.lint(self)
 
     def eliminate_dead_code(self, is_impure_node: Callable[[Node], bool] | None = None) -> bool:
-        """Erase nodes that nobody uses and that do nothing else; return whether there were any.
+        """Erase nodes without users and side effects; return whether there were any.
 
-        ``is_impure_node`` says which nodes do something else; without it, ``node.is_impure()``.
+        ``is_impure_node`` returns True for nodes with side effects; by default ``node.is_impure()``.
         """
         self.lint()
         impure = is_impure_node if is_impure_node is not None else Node.is_impure
@@ -282,9 +284,10 @@ class Graph:
         colored: bool = False,
         expanded_def: bool = False,
     ) -> PythonCode:
-        """Return the graph as a Python function, with ``root_module`` for the module: usually ``"self"``.
+        """Return the graph as a Python function; ``root_module`` is the name of the module in it, usually
+        ``"self"``.
 
-        ``verbose`` adds where nodes come from and the shapes that are known. Names of functions outside of
+        ``verbose`` adds the source lines of nodes and the known shapes. Names of functions outside of
         tenon are in ``.globals``.
         """
         return self._codegen._gen_python_code(
@@ -299,7 +302,7 @@ class Graph:
         )
 
     def set_codegen(self, codegen: CodeGen) -> None:
-        """Have ``codegen`` write this graph as Python from now on."""
+        """Use ``codegen`` to generate this graph's code from now on."""
         self._codegen = codegen
 
     def on_generate_code(
@@ -317,11 +320,11 @@ class Graph:
         return self._codegen.process_inputs(*args)
 
     def process_outputs(self, out: Any) -> Any:  # of any type
-        """Rebuild the result as the generated code does."""
+        """Unflatten the result as the generated code does."""
         return self._codegen.process_outputs(out)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Graph:  # copies by id
-        """A graph of new nodes; what is no node in their arguments is shared."""
+        """Copy the graph and its nodes; other objects in their arguments are shared."""
         memo = {} if memo is None else memo
         copied = Graph(tracer_cls=self._tracer_cls, tracer_extras=self._tracer_extras)
         memo[id(self)] = copied
@@ -335,7 +338,7 @@ class Graph:
         return copied
 
     def __getstate__(self) -> dict[str, Any]:  # of any type
-        """What is pickled: a flat list of nodes, whatever the depth of the program."""
+        """Return the pickled state: a flat list of nodes, whatever the depth of the program."""
         state = {key: value for key, value in vars(self).items() if key in _PICKLED}
         return state | {"nodes": flat_nodes(self.nodes)}
 

@@ -1,4 +1,4 @@
-"""Whether a graph is well formed, warnings while one is built, and a table of its nodes."""
+"""Validate graphs, warn while one is built, and print a table of its nodes."""
 
 from __future__ import annotations
 

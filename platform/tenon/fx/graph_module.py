@@ -26,7 +26,7 @@ from tenon.nn.module import Module
 
 __all__ = ["GraphModule"]
 
-#: Attributes that are made anew for a copy, and are not pickled.
+#: Attributes that a copy creates again and that are not pickled.
 _OWN = ("_graph", "_code", "_lineno_map", "_prologue_start")
 _HOOKS = ("_create_node_hooks", "_erase_node_hooks", "_replace_hooks", "_deepcopy_hooks")
 
@@ -91,7 +91,7 @@ class GraphModule(Module):
         return self._code
 
     def recompile(self) -> PythonCode:
-        """Generate ``forward`` again, after the graph has been changed; return what was generated."""
+        """Generate ``forward`` again after the graph has changed; return the generated code."""
         graph = self._graph
         if isinstance(graph._codegen, PyTreeCodeGen):
             self._in_spec = graph._codegen.pytree_info.in_spec
@@ -108,7 +108,7 @@ class GraphModule(Module):
         return [m.recompile() for _, m in self.named_modules() if isinstance(m, GraphModule)]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # of any types
-        """Run the graph; an error in generated code is printed with the lines that it comes from."""
+        """Run the graph; for an error in generated code, print the lines around it."""
         try:
             return super().__call__(*args, **kwargs)
         except Exception as error:
@@ -120,8 +120,7 @@ class GraphModule(Module):
     # Submodules.
 
     def add_submodule(self, target: str, m: Module) -> bool:
-        """Set the submodule at a path, with modules on the way that are missing; False if something else is
-        there."""
+        """Set the submodule at a path and create missing parents; return False if a parent is no module."""
         *prefix, field = target.split(".")
         module: Module = self
         for name in prefix:
@@ -169,8 +168,7 @@ class GraphModule(Module):
         *,
         expanded_def: bool = False,
     ) -> str:
-        """Return the generated code with the program's lines as comments and the shapes that are known;
-        print it."""
+        """Return, and print, the generated code with the program's lines as comments and the known shapes."""
         text = readable(
             self,
             type(self).__name__,
@@ -275,5 +273,5 @@ class GraphModule(Module):
 
 
 def _empty(base: type[GraphModule]) -> GraphModule:
-    """Return a GraphModule without contents: what is unpickled begins as this."""
+    """Return an empty GraphModule, which unpickling fills."""
     return base.__new__(base)

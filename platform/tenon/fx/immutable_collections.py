@@ -1,7 +1,7 @@
-"""Lists and dictionaries that refuse to be changed: the arguments of a node are made of them.
+"""Immutable lists and dictionaries, of which the arguments of nodes consist.
 
-Arguments that changed in place would leave the graph's record of who uses whom behind; a node's ``args`` and
-``kwargs`` are set whole instead.
+In-place changes of arguments would bypass the graph's record of users; assign a node's ``args`` and
+``kwargs`` as a whole instead.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class InsertPoint:
-    """Moves a graph's insert point; leaving the block moves it back."""
+    """Sets a graph's insert point; leaving the block restores the previous one."""
 
     def __init__(self, graph: Graph, insert: Callable[[Node], None]) -> None:
         self.graph, self._before = graph, graph._insert
@@ -25,8 +25,8 @@ class InsertPoint:
 
 
 class NodeList:
-    """The nodes of a graph in order, forwards or backwards. What the loop erases or inserts is allowed
-    for."""
+    """The nodes of a graph in order, forwards or backwards. Nodes may be erased and inserted during
+    iteration."""
 
     def __init__(self, graph: Graph, direction: str = "_next") -> None:
         self.graph, self.direction = graph, direction

@@ -1,6 +1,7 @@
-"""``Interpreter`` runs a graph node by node, ``Transformer`` runs one on proxies and so makes a new one.
+"""``Interpreter`` runs a graph node by node, ``Transformer`` runs it on proxies, which creates a new graph.
 
-Subclasses override what a kind of node does: a profiler overrides ``run_node``, a rewriter ``call_function``.
+Subclasses override the execution of a kind of node: a profiler overrides ``run_node``, a rewriter
+``call_function``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ __all__ = ["Interpreter", "Transformer"]
 
 
 class Interpreter:
-    """Runs the nodes of a module's graph in order; ``env`` holds their values while others need them.
+    """Runs the nodes of a module's graph in order; ``env`` holds their values as long as they are needed.
 
     ``garbage_collect_values=False`` keeps all values; ``graph`` runs another graph on the module's
     attributes.
@@ -72,7 +73,7 @@ class Interpreter:
     ) -> Any:  # of any type
         """Run the graph on ``args`` and return its result.
 
-        Nodes in ``initial_env`` are not run, their values are taken from there. ``enable_io_processing``:
+        Nodes in ``initial_env`` are not run; their values are read from it. ``enable_io_processing``:
         arguments and result are nested as those of the generated function.
         """
         self.env = dict(initial_env) if initial_env is not None else {}
@@ -153,7 +154,7 @@ class Interpreter:
         """Return the result."""
         return args[0]
 
-    # What those methods use.
+    # Helpers of these methods.
 
     def fetch_attr(self, target: str) -> Any:  # of any type
         """Return the attribute of the module at a path; RuntimeError if it is not there."""
@@ -188,7 +189,7 @@ class Interpreter:
 
 
 def _add_place(error: Exception, node: Node) -> None:
-    """Append the node that failed to the message of ``error``."""
+    """Add the failing node to the message of ``error``."""
     text = f"\n\nWhile executing {node.format_node()}"
     if node.stack_trace:
         text += f"\nOriginal traceback:\n{node.stack_trace}"
@@ -210,7 +211,7 @@ class _TransformerTracer(Tracer):
 
 
 class Transformer(Interpreter):
-    """Makes a new graph by running one on proxies; overridden methods return what stands in a node's place.
+    """Creates a new graph by running one on proxies; overridden methods return the replacement of a node.
 
     >>> import tenon
     >>> from tenon.fx import symbolic_trace
@@ -255,7 +256,7 @@ class Transformer(Interpreter):
 
     def transform(self) -> GraphModule:
         """Return a GraphModule of the new graph."""
-        with fx_traceback.preserve_node_meta(), PROXIES.kept():
+        with fx_traceback.preserve_node_meta(), PROXIES.rerouted():
             result = super().run(enable_io_processing=False)
         if result is not None:
 

@@ -1,4 +1,4 @@
-"""Attributes at paths like ``layers.0.weight``: looked up, and set in a module with those on the way."""
+"""Attributes at paths like ``layers.0.weight``: look them up, and set them together with missing parents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _targets(graph: Graph) -> list[str]:
 
 
 def copy_named(source: Module, target: Module, graph: Graph) -> None:
-    """Set in ``target`` what ``graph`` names in ``source``; modules on the way are made anew."""
+    """Set in ``target`` the attributes of ``source`` that ``graph`` names; missing parents are created."""
     for path in _targets(graph):
         value: Any = source  # a module, then what it holds
         present: Any = target  # the same
@@ -55,7 +55,8 @@ def copy_named(source: Module, target: Module, graph: Graph) -> None:
 
 
 def assign_named(values: dict[str, Any], target: Module, graph: Graph) -> None:  # of any type
-    """Set in ``target`` what ``graph`` names, by its path in ``values``; RuntimeError if it is not there."""
+    """Set in ``target`` the attributes that ``graph`` names, from ``values`` by path; RuntimeError for a
+    missing one."""
     paths = _targets(graph)
     for path in paths:
         if path not in values:

@@ -1,6 +1,6 @@
-"""What functions, types and values are called in graphs and in generated code.
+"""The names of functions, types and values in graphs and in generated code.
 
-A function of tenon is called by its public name, ``tenon.relu``, wherever its module is.
+A function of tenon has its public name, such as ``tenon.relu``, whichever module defines it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tenon.ops.aten import Operator
 
 __all__ = ["Namespace", "format_target", "qualified_name", "snake_case", "target_name", "type_name"]
 
-#: Names that generated code needs for itself.
+#: Names that generated code reserves.
 RESERVED = frozenset(
     [
         "NoneType",
@@ -48,7 +48,7 @@ _PUBLIC_MODULES = (
 
 
 class Namespace:
-    """Names that are in use in one graph, or in one piece of generated code."""
+    """The names in use in one graph, or in one piece of generated code."""
 
     def __init__(self) -> None:
         self._used: set[str] = set()
@@ -56,7 +56,8 @@ class Namespace:
         self._names: dict[object, str] = {}
 
     def create_name(self, candidate: str, obj: object) -> str:
-        """Return a new name like ``candidate`` (``add``, ``add_1``, ...) and keep it for ``obj``.
+        """Return an unused name derived from ``candidate`` (``add``, ``add_1``, ...) and assign it to
+        ``obj``.
 
         >>> names = Namespace()
         >>> names.create_name("add", None), names.create_name("add", None), names.create_name("2.max", None)
@@ -81,16 +82,16 @@ class Namespace:
         return candidate
 
     def associate_name_with_obj(self, name: str, obj: object) -> None:
-        """Keep ``name``, which is in use, for ``obj``."""
+        """Assign ``name``, which is in use, to ``obj`` unless it has a name."""
         self._names.setdefault(obj, name)
 
     def rename_object(self, obj: object, name: str) -> None:
-        """Keep another name for ``obj``."""
+        """Assign another name to ``obj``."""
         self._names[obj] = name
         self._used.add(name)
 
     def release(self, obj: object) -> None:
-        """Forget ``obj``; its name stays in use."""
+        """Remove ``obj``; its name stays in use."""
         self._names.pop(obj, None)
 
 
@@ -170,7 +171,7 @@ def qualified_name(function: Any) -> str:  # any callable
 
 
 def _module_of_builtin(function: Callable[..., object]) -> str:
-    """Return the module of a built-in function that does not know its own; RuntimeError without one."""
+    """Return the module of a built-in function without ``__module__``; RuntimeError if none is found."""
     name = function.__name__
     for home in ("operator", "math", "numpy"):
         if getattr(sys.modules.get(home), name, None) is function:
@@ -179,7 +180,7 @@ def _module_of_builtin(function: Callable[..., object]) -> str:
 
 
 def type_name(kind: object) -> str:
-    """Return what an annotation prints as."""
+    """Return the text of an annotation."""
     if isinstance(kind, types.GenericAlias) or typing.get_origin(kind) is not None:
         return repr(kind).replace("tenon.tensors.tensor.Tensor", "tenon.Tensor")
     if isinstance(kind, type):
@@ -196,7 +197,7 @@ def type_name(kind: object) -> str:
 
 
 def format_target(target: Any) -> str:  # any callable, or a string
-    """Return how a printed graph shows a target."""
+    """Return the text of a target in a printed graph."""
     if isinstance(target, str):
         return target
     module = getattr(target, "__module__", None)

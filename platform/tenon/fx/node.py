@@ -1,8 +1,8 @@
-"""``Node``: one operation of a traced program, its arguments, and who uses its result.
+"""``Node``: one operation of a traced program, its arguments, and the users of its result.
 
-``op`` says what ``target`` is: ``placeholder`` (an argument's name), ``get_attr`` (an attribute's path),
-``call_function`` (a function), ``call_method`` (a method's name), ``call_module`` (a module's path),
-``output``. Setting ``args`` or ``kwargs`` keeps ``users`` of the nodes in them right. Next: ``graph.py``.
+``op`` determines what ``target`` is: ``placeholder`` (an argument's name), ``get_attr`` (an attribute's
+path), ``call_function`` (a function), ``call_method`` (a method's name), ``call_module`` (a module's path),
+``output``. Setting ``args`` or ``kwargs`` updates ``users`` of the nodes in them. Next: ``graph.py``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _side_effectful_functions = side_effectful_functions
 
 
 class Node:
-    """One operation of a graph. Graphs make them: ``graph.call_function(tenon.relu, (x,))``."""
+    """One operation of a graph. Create nodes by methods of a graph: ``graph.call_function(tenon.relu,
+    (x,))``."""
 
     def __init__(
         self,
@@ -61,11 +62,10 @@ class Node:
         self.op = op
         self.target = target
         self.type = return_type
-        #: The nodes in the arguments, and the nodes that have this one in theirs; dictionaries keep
-        #: the order.
+        #: The nodes in the arguments, and the nodes that use this one, as the keys of ordered dictionaries.
         self._input_nodes: dict[Node, None] = {}
         self.users: dict[Node, None] = {}
-        #: What transforms note about the node, ``stack_trace`` and ``nn_module_stack`` among them.
+        #: Metadata that passes attach to the node, such as ``stack_trace`` and ``nn_module_stack``.
         self.meta: dict[str, Any] = {}  # of any type
         self._repr_fn: Callable[[Node], str] | None = None
         self._sort_key: Any = ()  # a tuple of integers that orders the nodes of a graph
@@ -123,7 +123,7 @@ class Node:
 
     @property
     def args(self) -> tuple[Argument, ...]:
-        """The positional arguments; set them whole."""
+        """The positional arguments; assign a new tuple to change them."""
         return self._args
 
     @args.setter
@@ -132,7 +132,7 @@ class Node:
 
     @property
     def kwargs(self) -> dict[str, Argument]:
-        """The keyword arguments; set them whole."""
+        """The keyword arguments; assign a new dictionary to change them."""
         return self._kwargs
 
     @kwargs.setter
@@ -183,7 +183,7 @@ class Node:
     ) -> list[Node]:
         """Use ``replace_with`` wherever this node is used; return the nodes that used it.
 
-        ``delete_user_cb`` says of a user whether its arguments are changed. ``propagate_meta`` copies
+        ``delete_user_cb`` returns whether to change a user. ``propagate_meta`` copies
         ``meta`` to the replacement, whose own must be empty.
         """
         if propagate_meta:
@@ -218,7 +218,7 @@ class Node:
         kwarg_types: dict[str, Any] | None = None,  # the same
         normalize_to_only_use_kwargs: bool = False,
     ) -> ArgsKwargsPair | None:
-        """Return the arguments as the function's signature orders them; None if it has none that is known."""
+        """Return the arguments in the order of the function's signature; None if the signature is unknown."""
         if self.op == "call_function":
             assert callable(self.target)
             return normalize_function(
@@ -229,11 +229,11 @@ class Node:
             return normalize_module(root, self.target, self.args, self.kwargs, normalize_to_only_use_kwargs)
         return None
 
-    # Notes.
+    # Metadata.
 
     @property
     def stack_trace(self) -> str | None:
-        """Where the program was when it made this node, if the tracer recorded that."""
+        """The stack of the program when it created this node, if the tracer recorded it."""
         return self.meta.get("stack_trace")
 
     @stack_trace.setter
@@ -241,14 +241,14 @@ class Node:
         self.meta["stack_trace"] = trace
 
     def is_impure(self, impure_random: bool = True) -> bool:
-        """Whether the node does more than return a result, so that it stays though nobody uses it.
+        """Whether the node has side effects, so that it stays without users.
 
         ``impure_random``: random functions count, as they advance the generator.
         """
         return is_impure(self, impure_random)
 
     def _rename(self, candidate: str) -> None:
-        """Give the node a free name like ``candidate``."""
+        """Give the node an unused name derived from ``candidate``."""
         if candidate == self.name:
             return
         self.graph._graph_namespace.release(self)
@@ -297,7 +297,7 @@ class Node:
 
 
 def _node_at(graph: Graph, index: int) -> Node:
-    """Return the node of ``graph`` at a position: what a pickled node is."""
+    """Return the node of ``graph`` at a position, as which a node is pickled."""
     return list(graph.nodes)[index]
 
 
@@ -318,7 +318,7 @@ def _key_between(low: tuple[int, ...], high: tuple[int, ...]) -> tuple[int, ...]
 
 
 def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
-    """Return ``a`` with ``fn`` applied to what is no tuple, list, dictionary or slice in it."""
+    """Return ``a`` with ``fn`` applied to its leaves: values in tuples, lists, dictionaries and slices."""
     return aggregate(a, fn)
 
 
@@ -342,7 +342,7 @@ def nodes_in(a: Argument) -> Iterable[Node]:
 
 
 def _format_arg(arg: Argument, max_list_len: float = float("inf")) -> str:
-    """Return what an argument prints as: nodes with a percent sign, long lists cut short."""
+    """Return the text of an argument: nodes with a percent sign, long lists truncated."""
     return format_arg(arg, max_list_len)
 
 

@@ -1,7 +1,7 @@
-"""Signatures of functions, and arguments put into the order and under the names of a signature.
+"""Signatures of functions, and arguments in the order and by the names of a signature.
 
-A function of tenon has one signature, where PyTorch's operators have several, so arguments never fit two of
-them.
+A function of tenon has one signature, where PyTorch's operators have several, so arguments are never
+ambiguous.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ __all__ = [
     "type_matches",
 ]
 
-#: Parameters that PyTorch's operators of the name without ``out`` lack: they are left out unless they are
-#: given.
+#: Parameters that PyTorch's overload without ``out`` lacks; they are omitted unless given.
 _OPTIONAL = frozenset(["axis", "out"])
 
 
@@ -46,7 +45,8 @@ def get_signature_for_torch_op(
     op: Function,
     return_schemas: bool = False,  # any function
 ) -> Any:  # a list of signatures, a pair with None for PyTorch's schemas, or None
-    """Return the signatures of a function of ``tenon`` in a list; None if it is another's, or has none."""
+    """Return the signatures of a function of ``tenon`` in a list; None for other functions and for those
+    without one."""
     function = _function_of(op) if isinstance(op, Operator) else op
     known = function is not None and (public_name(function) or "").count(".") == 1
     try:
@@ -112,7 +112,7 @@ def normalize_function(
     kwarg_types: dict[str, Any] | None = None,  # the same
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
-    """Return the arguments as the signature of ``target`` has them, defaults added; None if it has none.
+    """Return the arguments by the signature of ``target``, defaults included; None if it has no signature.
 
     Types decide between the signatures of a PyTorch operator; a function here has only one.
     """
@@ -139,7 +139,7 @@ def normalize_module(
     kwargs: dict[str, Nested] | None = None,
     normalize_to_only_use_kwargs: bool = False,
 ) -> ArgsKwargsPair | None:
-    """Return the arguments of a submodule's call as the ``forward`` of a layer has them; None for other
+    """Return the arguments of a submodule's call by the signature of a layer's ``forward``; None for other
     modules."""
     module = root.get_submodule(target)
     if not type(module).__module__.startswith("tenon.nn"):

@@ -1,4 +1,4 @@
-"""Python's operators: how generated code writes them, and which ones have a reflected form."""
+"""Python's operators: their syntax in generated code, and those with a reflected form."""
 
 from __future__ import annotations
 

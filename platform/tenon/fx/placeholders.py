@@ -1,17 +1,18 @@
-"""Marks in ``concrete_args`` for arguments that stay arguments."""
+"""Markers in ``concrete_args`` for values that remain arguments."""
 
 from __future__ import annotations
 
 
 class PHBase:
-    """A value that stays an argument of the traced program."""
+    """A value that remains an argument of the traced program."""
 
     def __repr__(self) -> str:
         return "PH"
 
 
 class PHWithMeta(PHBase):
-    """One whose node gets attributes: ``ph_key``, if it is given, and those set on this object."""
+    """A marker whose attributes are copied to its node: ``ph_key``, if given, and those set on this
+    object."""
 
     def __init__(self, ph_key: str | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Reroute the functions of tensors while there is a Proxy that could take one over (ADR 0038)."""
+"""Reroute the functions of tensors while a Proxy exists, which may override them (ADR 0038)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from tenon.compat.rerouting import end_rerouting_for, reroute_for
 
 
 class Presence:
-    """Counts objects that are alive; the first has functions rerouted, the last one gone restores them."""
+    """Tracks the objects that are alive: functions are rerouted as long as there is one."""
 
     def __init__(self) -> None:
         self._alive: set[object] = set()
         self._lock = threading.RLock()
 
-    def note(self, thing: object) -> None:
-        """Count ``thing`` until it is freed."""
-        self._add(weakref.ref(thing, self._discard))
+    def track(self, value: object) -> None:
+        """Track ``value`` until it is freed."""
+        self._add(weakref.ref(value, self._discard))
 
     @contextlib.contextmanager
-    def kept(self) -> Iterator[None]:
-        """Have functions rerouted within a block, whatever is freed in it."""
+    def rerouted(self) -> Iterator[None]:
+        """Keep functions rerouted within a block, even if all tracked objects are freed."""
         token = object()
         self._add(token)
         try:

@@ -1,4 +1,4 @@
-"""Where a node comes from, and the shape of its value, as readable code shows them."""
+"""The source line of a node and the shape of its value, as comments of readable code."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def innermost(trace: str) -> tuple[str, str, str, str] | None:
 
 
 def where_comment(node: Node) -> str:
-    """Return the comment that says where a node was traced."""
+    """Return a comment with the source line at which a node was traced."""
     frame = innermost(node.stack_trace) if node.stack_trace else None
     if frame is None:
         return "# No stacktrace found for following nodes"

@@ -1,8 +1,8 @@
-"""``Proxy``: stands for a value while a program is traced, and records what is done with it as nodes.
+"""``Proxy``: represents a value while a program is traced, and records operations on it as nodes.
 
 Operators and attributes of a Proxy, and functions of tensors that receive one (``__torch_function__``),
-become nodes of the tracer's graph. ``TracerBase`` is what a Proxy needs of a tracer; ``_symbolic_trace.py``
-has the usual one.
+become nodes of the tracer's graph. ``TracerBase`` is the interface of tracers for proxies;
+``_symbolic_trace.py`` has the standard tracer.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Proxy(Traced):
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
         self.tracer = GraphAppendingTracer(node.graph) if tracer is None else tracer
         self.node = node
-        PROXIES.note(self)
+        PROXIES.track(self)
 
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"
@@ -66,7 +66,7 @@ class Proxy(Traced):
 
     def __setstate__(self, state: dict[str, Any]) -> None:  # of any type
         self.__dict__ = state
-        PROXIES.note(self)
+        PROXIES.track(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Proxy:  # copies by id
         copied = type(self).__new__(type(self))
@@ -122,7 +122,7 @@ class Proxy(Traced):
             raise RuntimeError(
                 f"Found multiple different tracers {list(tracers)} while trying to trace operations"
                 f" {orig_method}:"
-                " values of two traced programs meet in it."
+                " its operands are values of two traced programs."
             )
         tracer = next(iter(tracers))
         name = public_name(orig_method) or ""
@@ -132,7 +132,7 @@ class Proxy(Traced):
 
 
 class MetaProxy(Proxy):
-    """A Proxy that stands for a tensor whose shape and dtype are known, without its elements."""
+    """A Proxy for a tensor whose shape and dtype are known."""
 
     def __init__(self, node: Node, tracer: TracerBase | None = None, fake_mode: object = None) -> None:
         super().__init__(node, tracer)
@@ -150,7 +150,7 @@ class Attribute(Proxy):
         self.attr = attr
         self.tracer = root.tracer
         self._node: Node | None = None
-        PROXIES.note(self)
+        PROXIES.track(self)
 
     @property
     def node(self) -> Node:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Arguments of a program that is traced: a proxy for each, but for values that the caller fixes."""
+"""Create the arguments of a program to trace: proxies, except for values that the caller fixes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RootArguments(TracerBase):
         is_module: bool,
         concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,  # of any types
     ) -> tuple[Callable[..., Any], list[Any]]:  # of any types
-        """Return the function to run and its arguments: proxies, but for those that ``concrete_args``
+        """Return the function to run and its arguments: proxies, except for those that ``concrete_args``
         fixes."""
         function = inspect.unwrap(root_fn)
         code: CodeType = function.__code__
@@ -116,7 +116,7 @@ class RootArguments(TracerBase):
         return self.create_proxy("placeholder", name, defaults, {}, type_expr=kind)
 
     def _collected(self, name: str, value: Nested) -> Nested:
-        """Return what ``*args`` has at a position: a proxy for PH, also within containers; else the value."""
+        """Return an element of ``*args``: a proxy for PH, also within containers; otherwise the value."""
 
         def leaf(part: Nested) -> Nested:
             return self.create_proxy("placeholder", name, (), {}) if isinstance(part, PHBase) else part
@@ -152,7 +152,7 @@ class RootArguments(TracerBase):
 def annotation_of(function: Function, name: str) -> Any:  # a type, or what an annotation can be
     """Return the annotation of an argument or of ``"return"``, None if there is none.
 
-    tenon's own are strings, of which those that name a tensor are known.
+    Annotations of tenon's own functions are strings; only those that name a tensor are resolved.
     """
     kind = getattr(function, "__annotations__", {}).get(name)
     if not isinstance(kind, str) or not function.__module__.startswith("tenon"):
@@ -179,8 +179,8 @@ def _named(
 
 
 def _with_positional_arguments(function: Function, count: int) -> Callable[..., Any]:  # any function
-    """Return ``function`` with its last arguments, which collect the rest or are named, taken in order as
-    they are."""
+    """Return ``function`` with its ``*args``, ``**kwargs`` and keyword-only parameters as ordinary positional
+    ones."""
     if not isinstance(function, FunctionType):
         return function
     code = function.__code__

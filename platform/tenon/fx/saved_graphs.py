@@ -1,9 +1,8 @@
 """GraphModules in files: the graph as plain lists, which name functions of tenon and Python's operators only.
 
 ``tenon.serialize.modules`` calls ``state_of`` when a GraphModule is saved and ``restore`` when one is read.
-What a file names is looked up in tables, every name and path is checked, and nothing of it is run before the
-module is called. Functions of the user's are refused when they are saved, as only their code could compute
-them.
+Names in a file are looked up in tables, every name and path is checked, and nothing is run before the module
+is called. A graph that calls the user's functions cannot be saved, as a file has no code for them.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ def _table() -> dict[str, Function]:
 
 
 def holds(module: Module) -> bool:
-    """Whether ``module`` is a GraphModule, and of no class of the user's that derives from it."""
+    """Whether ``module`` is a GraphModule itself, not an instance of a class that a user derived from it."""
     return type(module).__mro__[1] is GraphModule
 
 
@@ -155,7 +154,7 @@ def _written(value: Nested, positions: dict[Node, int], place: str) -> object:
 def restore(module: GraphModule, state: Named, source: str) -> None:
     """Set the attributes of ``module`` and generate its code, after checking the graph.
 
-    CheckpointError for what is no graph, UnsafeCheckpointError for names that tenon does not know.
+    CheckpointError for an invalid graph, UnsafeCheckpointError for unknown names.
     """
     nodes, name = state.pop("_nodes", None), state.pop("_class_name", None)
     if type(nodes) is not list or type(name) is not str or not name.isidentifier():

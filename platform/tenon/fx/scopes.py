@@ -1,4 +1,4 @@
-"""Where a program is while it is traced: the module whose ``forward`` runs, and modules around it."""
+"""The scope of a traced program: the module whose ``forward`` runs, and the modules around it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Scope:
 
 
 class ScopeContextManager:
-    """Makes ``scope`` be ``current_scope`` within its block."""
+    """Sets ``scope`` to ``current_scope`` within its block."""
 
     def __init__(self, scope: Scope, current_scope: Scope) -> None:
         self._prev_scope = copy.copy(scope)

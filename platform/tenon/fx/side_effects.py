@@ -1,4 +1,4 @@
-"""Which nodes do more than return a result: dead code elimination keeps them though nobody uses them."""
+"""Nodes with side effects, which dead code elimination retains even without users."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ _RANDOM = {
 
 
 def has_side_effect(fn: FunctionT) -> FunctionT:
-    """Register that calls of ``fn`` stay in a graph though nobody uses their results; return it."""
+    """Register that calls of ``fn`` have a side effect, so that they stay in a graph without users; return
+    ``fn``."""
     side_effectful_functions.add(fn)
     return fn
 
 
 def is_impure(node: Node, impure_random: bool = True) -> bool:
-    """Whether ``node`` does more than return a result."""
+    """Whether ``node`` has a side effect."""
     if node.op in ("placeholder", "output"):
         return True
     if node.op == "call_module":
@@ -68,7 +69,7 @@ def _called_module(node: Node) -> object:
 
 
 def _has_impure_graph(module: object, impure_random: bool) -> bool:
-    """Whether a module that was traced itself has an impure node between its arguments and its output."""
+    """Whether a module is a GraphModule with an impure node other than its arguments and output."""
     graph = getattr(module, "graph", None)
     nodes = getattr(graph, "nodes", ())
     return any(is_impure(n, impure_random) for n in nodes if n.op not in ("placeholder", "output"))

@@ -11,7 +11,7 @@ _TENON = str(Path(__file__).resolve().parents[1])
 
 
 def frames_of_program(starts: set[CodeType]) -> list[FrameType]:
-    """Return the frames of the traced program, outermost first: those that code in ``starts`` has called."""
+    """Return the frames of the traced program, outermost first: those called from code in ``starts``."""
     frames: list[FrameType] = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code not in starts:

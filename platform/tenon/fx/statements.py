@@ -1,4 +1,4 @@
-"""The statements of generated code: one line a node, and the values of the names in them."""
+"""The statements of generated code: one line per node, and the values of the global names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tenon.fx.codegen import CodeGen, Style
     from tenon.fx.node import Argument, Node
 
-#: Names that reprs of values use, and those of the generated code itself.
+#: Names that occur in reprs of values and in the generated code itself.
 BUILT_IN_NAMES: dict[str, Any] = {  # values of any type
     "inf": math.inf,
     "nan": math.nan,
@@ -36,7 +36,7 @@ BUILT_IN_NAMES: dict[str, Any] = {  # values of any type
 
 
 class Line(str):
-    """A line of generated code that knows the index of its node."""
+    """A line of generated code with the index of its node."""
 
     __slots__ = ("index_of_node",)
     index_of_node: int
@@ -50,7 +50,7 @@ class Line(str):
 
 
 class Text:
-    """A value in generated code: its ``repr`` is the expression."""
+    """An expression in generated code, as an object whose ``repr`` it is."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -60,7 +60,7 @@ class Text:
 
 
 class Statements:
-    """Writes the nodes of one graph; ``globals``, ``arguments``, ``returned`` and ``wrapped`` belong to the
+    """Writes the nodes of one graph; ``globals``, ``arguments``, ``returned`` and ``wrapped`` are part of the
     result."""
 
     def __init__(self, codegen: CodeGen, root: str, namespace: Namespace, style: Style) -> None:
@@ -70,13 +70,13 @@ class Statements:
         self.arguments: list[str] = []
         #: The annotation of the result.
         self.returned = ""
-        #: Functions that are wrapped again where the code is traced.
+        #: Functions that must be wrapped again if the code is traced.
         self.wrapped: dict[str, None] = {}
         self.wrap_name = "tenon.fx._symbolic_trace.wrap"
         self._global_names: dict[tuple[str, int], str] = {}
 
     def add_global(self, hint: str, value: object) -> str:
-        """Return the name by which the code has ``value``, like ``hint``."""
+        """Return the global name of ``value`` in the code, derived from ``hint``."""
         if hint.startswith("tenon.") and not isinstance(value, str):
             return hint
         name = hint.replace(".", "_")
@@ -110,7 +110,8 @@ class Statements:
         return self.add_global(type_name(kind), kind)
 
     def expression(self, value: Argument) -> Any:  # what has the expression as its repr
-        """Return ``value`` with whatever has no expression as its ``repr`` replaced by what has."""
+        """Return ``value`` with each leaf whose ``repr`` is no expression replaced by a ``Text`` whose
+        ``repr`` is."""
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = ", ".join(repr(self.expression(item)) for item in value)
             kind = type(value)
@@ -141,18 +142,18 @@ class Statements:
         return value
 
     def attribute(self, base: str, path: str) -> str:
-        """Return the expression of an attribute, or of one of an attribute."""
+        """Return the expression of an attribute at a path."""
         for name in path.split("."):
             base = f"{base}.{name}" if name.isidentifier() else f'getattr({base}, "{name}")'
         return base
 
     def call(self, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> str:
-        """Return arguments as they stand between the parentheses of a call."""
+        """Return the text of arguments between the parentheses of a call."""
         listed = [repr(self.expression(arg)) for arg in args]
         return ", ".join(listed + [f"{key} = {self.expression(arg)!r}" for key, arg in kwargs.items()])
 
     def write_under_new_names(self, nodes: list[Node]) -> list[str]:
-        """Return the lines of the body, with names of nodes that do not hide each other or a global."""
+        """Return the lines of the body, after renaming nodes that would hide each other or a global."""
         before = [node._repr_fn for node in nodes]
         for node in nodes:
             self.names.create_name(node.name, node)
@@ -191,7 +192,7 @@ class Statements:
         return lines
 
     def _annotated(self, node: Node) -> str:
-        """Return the name of a node as it stands left of ``=``."""
+        """Return the name of a node, with its annotation, for the left side of ``=``."""
         if self.style.verbose:
             shape = shape_comment(node, self.style.include_stride, self.style.include_device)
             if shape:
@@ -252,7 +253,7 @@ def _typing_name(alias: Any) -> str:  # a special form of typing
 
 
 def _last_uses(nodes: list[Node]) -> dict[Node, list[Node]]:
-    """Return the values that nobody uses after a node, by the node."""
+    """Return, for each node, the values whose last use it is."""
     seen: set[Node] = set()
     freed: dict[Node, list[Node]] = {}
     for node in reversed(nodes):

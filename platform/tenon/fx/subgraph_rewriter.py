@@ -19,22 +19,22 @@ __all__ = ["Match", "ReplacedPatterns", "replace_pattern", "replace_pattern_with
 
 #: A function, a module, or a graph of one.
 Program: TypeAlias = Callable[..., Any] | Graph | GraphModule
-#: Says of a match, in a graph, of a pattern, whether to replace it.
+#: A predicate of a match, the graph and the pattern: whether to replace the match.
 Filter: TypeAlias = Callable[[InternalMatch, Graph, Graph], bool]
 
 
 class Match(NamedTuple):
-    """One place where the pattern was."""
+    """One occurrence of the pattern."""
 
     #: The node from which matching started.
     anchor: Node
-    #: Nodes of the pattern -> nodes of the program, as it was before.
+    #: Nodes of the pattern -> nodes of the original program.
     nodes_map: dict[Node, Node]
 
 
 @dataclass
 class ReplacedPatterns:
-    """One place where the pattern was, and the nodes that are there now."""
+    """One occurrence of the pattern, and the nodes that replaced it."""
 
     anchor: Node
     nodes_map: dict[Node, Node]
@@ -42,11 +42,11 @@ class ReplacedPatterns:
 
 
 def replace_pattern(gm: GraphModule, pattern: Program, replacement: Program) -> list[Match]:
-    """Replace the occurrences of ``pattern`` in ``gm`` by ``replacement``; return where they were.
+    """Replace the occurrences of ``pattern`` in ``gm`` by ``replacement``; return the occurrences.
 
-    Both are functions or modules with the same number of arguments and of results. Occurrences that
-    overlap with an earlier one stay. What lies inside of an occurrence must not be used elsewhere, its
-    results may be.
+    Both are functions or modules with the same number of arguments and of results. An occurrence that
+    overlaps with an earlier one is not replaced. Inner nodes of an occurrence must not have users outside;
+    its results may.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(lambda x: tenon.neg(x) + 1)
@@ -85,7 +85,7 @@ def replace_pattern_with_filters(
         raise AssertionError("replace_pattern_with_filters needs `replacement` or `replacement_callback`.")
     common = _graph_of(replacement) if replacement is not None and replacement_callback is None else None
     result: list[ReplacedPatterns] = []
-    #: Nodes that earlier replacements have put aside -> what is used in their place.
+    #: Nodes that earlier replacements removed -> the nodes used instead.
     changed: dict[Node, Node] = {}
     for match in matches:
         if replacement_callback is not None:
@@ -111,7 +111,7 @@ def _graph_of(program: Program) -> Graph:
 def _replace(
     graph: Graph, match: InternalMatch, replacement: Graph, changed: dict[Node, Node]
 ) -> ReplacedPatterns:
-    """Put a copy of ``replacement`` where ``match`` is."""
+    """Replace ``match`` by a copy of ``replacement``."""
     placeholders = [node for node in replacement.nodes if node.op == "placeholder"]
     if len(placeholders) != len(match.placeholder_nodes):
         raise AssertionError(
@@ -145,8 +145,8 @@ def _replace(
 
 
 def _replace_attributes(gm: GraphModule, replacement: Module) -> None:
-    """Copy the modules and attributes that the replacement reads, and remove modules that nobody calls
-    any more."""
+    """Copy the modules and attributes that the replacement reads, and remove modules that are no longer
+    called."""
     if isinstance(replacement, GraphModule):
         replacement.graph.lint()
     for node in gm.graph.nodes:

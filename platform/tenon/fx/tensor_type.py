@@ -1,4 +1,4 @@
-"""Types of tensors that name their sizes, with ``Dyn`` for what is not known."""
+"""Types of tensors that state their sizes, with ``Dyn`` for unknown ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Dyn", "TensorType", "is_consistent", "is_more_precise"]
 
 
 class TensorType:
-    """The type of tensors of some sizes: ``TensorType((1, 2, Dyn))``."""
+    """The type of tensors with given sizes: ``TensorType((1, 2, Dyn))``."""
 
     def __init__(self, dim: Any) -> None:  # sizes: integers, Dyn, variables
         self.__origin__ = TensorType
@@ -54,7 +54,7 @@ def _both_lists(first: Any, second: Any) -> bool:  # types
 
 
 def is_consistent(t1: Any, t2: Any) -> bool:  # types
-    """Whether two types agree wherever both are known.
+    """Whether two types are equal wherever both are known.
 
     >>> is_consistent(TensorType((1, Dyn)), TensorType((1, 5)))
     True
@@ -67,7 +67,7 @@ def is_consistent(t1: Any, t2: Any) -> bool:  # types
 
 
 def is_more_precise(t1: Any, t2: Any) -> bool:  # types
-    """Whether ``t1`` says all that ``t2`` says."""
+    """Whether ``t1`` is at least as precise as ``t2``."""
     if t1 == t2 or t2 == Dyn:
         return True
     if not _both_lists(t1, t2) or len(t1.__args__) != len(t2.__args__):

@@ -1,4 +1,4 @@
-"""Notes that an interpreter passes on from the nodes that it runs to the nodes that are made meanwhile."""
+"""Metadata that an interpreter copies from the node that it runs to nodes created meanwhile."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])  # any function
 
-#: The notes of the node that runs; new nodes get copies of them while they are preserved.
+#: The metadata of the running node; new nodes get copies while it is preserved.
 current_meta: dict[str, Any] = {}  # of any type
 _preserved = False
 
 
 def has_preserved_node_meta() -> bool:
-    """Whether new nodes get the notes of the node that runs."""
+    """Whether new nodes get the metadata of the running node."""
     return _preserved
 
 
@@ -41,7 +41,7 @@ _should_preserve_node_meta = has_preserved_node_meta
 
 @contextlib.contextmanager
 def preserve_node_meta(enable: bool = True) -> Iterator[None]:
-    """Give new nodes the notes of the node that an interpreter runs, within a block."""
+    """Copy the metadata of the running node to new nodes within a block."""
     global _preserved
     before, notes = _preserved, current_meta.copy()
     _preserved = enable
@@ -54,14 +54,14 @@ def preserve_node_meta(enable: bool = True) -> Iterator[None]:
 
 
 def set_stack_trace(stack: list[str]) -> None:
-    """Note the stack that new nodes come from, if notes are preserved."""
+    """Set the stack trace of new nodes, if metadata is preserved."""
     if _preserved and stack:
         current_meta["stack_trace"] = "".join(stack)
 
 
 @contextlib.contextmanager
 def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:  # of any type
-    """Add entries to ``node.meta["custom"]`` of nodes that are made within a block."""
+    """Add entries to ``node.meta["custom"]`` of nodes created within a block."""
     before = current_meta.get("custom")
     with preserve_node_meta():
         current_meta["custom"] = {**(before or {}), **annotation_dict}
@@ -69,7 +69,7 @@ def annotate(annotation_dict: dict[str, Any]) -> Iterator[None]:  # of any type
 
 
 def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[FunctionT], FunctionT]:  # of any type
-    """Have a function's nodes annotated; see ``annotate``."""
+    """Decorate a function: its nodes are annotated as by ``annotate``."""
 
     def decorate(function: FunctionT) -> FunctionT:
         @wraps(function)
@@ -85,7 +85,7 @@ def annotate_fn(annotation_dict: dict[str, Any]) -> Callable[[FunctionT], Functi
 
 @contextlib.contextmanager
 def set_current_meta(node: Node) -> Iterator[None]:
-    """Make the notes of ``node`` the current ones within a block, if notes are preserved."""
+    """Make the metadata of ``node`` current within a block, if metadata is preserved."""
     if not _preserved or not node.meta:
         yield
         return
@@ -101,12 +101,12 @@ def set_current_meta(node: Node) -> Iterator[None]:
 
 
 def get_current_meta() -> dict[str, Any]:  # of any type
-    """Return the notes of the node that runs."""
+    """Return the metadata of the running node."""
     return current_meta
 
 
 def format_stack() -> list[str]:
-    """Return the stack of the node that runs, or else of the caller."""
+    """Return the stack of the running node, or of the caller if there is none."""
     if _preserved:
         return [copy.copy(current_meta.get("stack_trace", ""))]
     return list(reversed(stacks.format_list(stacks.extract_stack())))

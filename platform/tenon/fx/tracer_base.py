@@ -1,6 +1,6 @@
-"""``TracerBase``: makes the nodes of a graph, and proxies for their values.
+"""``TracerBase``: creates the nodes of a graph, and proxies for their values.
 
-``_symbolic_trace.py`` has the usual tracer.
+``_symbolic_trace.py`` has the standard tracer.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ base_types = (
     str, int, float, bool, complex, bytes, dtype, Tensor, Device, memory_format, layout, Operator, enum.Enum,
     type(None), type(...),
 )  # fmt: skip
-#: Notes that new nodes get from the node that an interpreter runs.
+#: Metadata that new nodes get from the node that an interpreter runs.
 _COPIED_META = ("nn_module_stack", "source_fn_stack", "stack_trace", "custom", "from_node", "original_aten")
-#: Code that calls traced programs: their stack traces begin above it.
+#: Code that calls traced programs: their stack traces begin after its frames.
 STARTS: set[CodeType] = set()
 
 
@@ -43,31 +43,31 @@ class TraceError(ValueError):
 
 
 def assert_fn(x: object) -> None:
-    """Assert ``x``: what a traced ``assert`` calls."""
+    """Assert ``x``: the function that a traced ``assert`` calls."""
     assert x
 
 
 class Traced:
-    """What stands for the value of a node; ``Proxy`` derives from it."""
+    """Base class of objects that represent the value of a node, such as ``Proxy``."""
 
     node: Node
     tracer: TracerBase
 
 
 class TracerBase:
-    """Makes nodes and proxies for the graph ``self.graph``."""
+    """Creates nodes and proxies for the graph ``self.graph``."""
 
-    #: The class of what stands for values.
+    #: The class of objects that represent values.
     proxy_class: ClassVar[type[Any]]  # Proxy, which is defined on top of this class
     graph: Graph
     record_stack_traces: bool = False
-    #: Refuse functions that write into their arguments.
+    #: Reject functions that write into their arguments.
     check_mutable_operations: bool = False
     #: Record ``assert value`` instead of raising TraceError for the truth of a Proxy.
     trace_asserts: bool = False
-    #: Make proxies of buffers when they are read, not when they are used.
+    #: Create proxies of buffers when they are read, not when they are used.
     proxy_buffer_attributes: bool = False
-    #: The method that is traced.
+    #: The name of the method that is traced.
     traced_func_name: str = "forward"
     scope: Scope
     module_stack: collections.OrderedDict[str, Any]  # paths and classes of modules
@@ -82,7 +82,7 @@ class TracerBase:
         name: str | None = None,
         type_expr: Any | None = None,  # an annotation
     ) -> Node:
-        """Insert a node; override it to refuse nodes or to note things about them."""
+        """Insert a node; override it to reject nodes or to attach metadata to them."""
         if kind == "call_function" and self.check_mutable_operations:
             assert callable(target)
             check_for_mutable_operation(target, args, kwargs)
@@ -121,7 +121,7 @@ class TracerBase:
     def create_arg(self, a: Any) -> Argument:  # of any type
         """Return ``a`` as an argument of a node: proxies become nodes; NotImplementedError for unknown types.
 
-        An object with ``__fx_create_arg__(tracer)`` says itself what it becomes.
+        An object with ``__fx_create_arg__(tracer)`` converts itself.
         """
         if isinstance(a, Traced):
             return a.node
@@ -186,7 +186,7 @@ class TracerBase:
 
 
 def _place() -> str:
-    """Return where the program is, for an error."""
+    """Return the current source line of the program, for an error message."""
     frames = stack_traces.frames_of_program(STARTS)
     if not frames:
         return ""
@@ -194,7 +194,7 @@ def _place() -> str:
 
 
 class GraphAppendingTracer(TracerBase):
-    """Appends nodes to a graph that is there: the tracer of a Proxy that is made by hand."""
+    """Appends nodes to an existing graph: the tracer of a Proxy that is created directly."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__()

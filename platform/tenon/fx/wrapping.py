@@ -19,10 +19,10 @@ _ABSENT: Any = object()  # stands for a value
 
 
 def wrap(fn_or_name: T) -> T:
-    """Have calls of a function, named or given, recorded as one node; return the argument.
+    """Record calls of a function, given by name or as an object, as one node; return the argument.
 
     Call it at the top of a module, or use it as a decorator there: tracers find the function by the module's
-    global name. ``wrap("len")`` has that module's calls of a built-in function recorded.
+    global name. ``wrap("len")`` records that module's calls of a built-in function.
     """
     if not callable(fn_or_name) and not isinstance(fn_or_name, str):
         raise RuntimeError(
@@ -42,7 +42,7 @@ def wrap(fn_or_name: T) -> T:
 
 
 def found_proxy(*arguments: Nested) -> Traced | None:
-    """Return the first proxy in arguments, however nested."""
+    """Return the first proxy in arguments, at any depth."""
     found: list[Traced] = []
     aggregate(arguments, lambda leaf: found.append(leaf) if isinstance(leaf, Traced) else None)
     return found[0] if found else None
@@ -64,7 +64,7 @@ def recording(function: Callable[..., Any]) -> Callable[..., Any]:  # any functi
 
 
 class Patcher:
-    """Replaces names in dictionaries and attributes of classes within its block."""
+    """Replaces global names and attributes of classes within its block."""
 
     def __init__(self) -> None:
         self._restore: list[Callable[[], None]] = []
@@ -85,14 +85,14 @@ class Patcher:
         self._restore.append(lambda: delattr(cls, name) if before is _ABSENT else setattr(cls, name, before))
 
     def patch_wrapped(self) -> None:
-        """Have the functions that ``wrap`` was called with recorded."""
+        """Record calls of the functions that were passed to ``wrap``."""
         for (_, name), names in list(_WRAPPED.items()):
             function = names.get(name, getattr(builtins, name, None))
             if callable(function):
                 self.patch(names, name, recording(function))
 
     def patch_listed(self, names: dict[str, Any], ids: Collection[int]) -> None:  # values of any type
-        """Have the functions among ``names`` recorded whose ids are listed, once for each dictionary."""
+        """Record calls of the functions among ``names`` whose ids are listed, once for each dictionary."""
         if id(names) in self._seen:
             return
         self._seen.add(id(names))

@@ -54,7 +54,7 @@ _NOTHING_COMPUTED = ("placeholder", "get_attr", "output")
 
 
 class DAGNode:
-    """One submodule of a divided program: what it gets and returns, on which devices it is, its size."""
+    """One submodule of a partitioned program: its inputs and outputs, its devices, its size."""
 
     def __init__(
         self,
@@ -100,13 +100,13 @@ class PartitionResult(NamedTuple):
 
 
 class Partitioner(SparsePartition, LatencyPartition):
-    """Divides a traced program whose nodes have ``size_bytes``
+    """Partitions a traced program whose nodes have ``size_bytes``
     (``graph_manipulation.get_size_of_all_nodes``).
 
-    A program that fits on the largest device stays whole. Else ``PartitionerConfig.mode`` says how to
-    divide it: ``size_based`` fills one device after the other; ``sparse_nn`` keeps embeddings apart from
-    what is computed on all devices; ``cost_aware`` and ``kl_based`` look for a low latency; ``aot_based``
-    is told.
+    A program that fits on the largest device stays whole. Otherwise ``PartitionerConfig.mode`` selects the
+    algorithm: ``size_based`` fills one device after the other; ``sparse_nn`` keeps embeddings apart from what
+    is computed on all devices; ``cost_aware`` and ``kl_based`` minimise the latency; ``aot_based`` uses the
+    partitions of the configuration.
     """
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Partitioner(SparsePartition, LatencyPartition):
     def partition_graph(
         self, fx_module: GraphModule, torch_module: Module, partitioner_config: PartitionerConfig
     ) -> PartitionResult:
-        """Divide ``fx_module``; RuntimeError if the devices have not enough memory."""
+        """Partition ``fx_module``; RuntimeError if the devices do not have enough memory."""
         self.graph_module, self.torch_module = fx_module, torch_module
         self.devices = partitioner_config.devices
         if not self.devices:
@@ -206,7 +206,7 @@ class Partitioner(SparsePartition, LatencyPartition):
         raise RuntimeError(f"{node} is too large to fit any device: it needs {size} bytes.")
 
     def saturate_host(self) -> None:
-        """Copy all partitions to devices that are free, as often as all of them find one."""
+        """Replicate all partitions on unused devices, as often as there are enough for all."""
         free = [
             d for d in self.devices if not any(d.logical_id in p.logical_device_ids for p in self.partitions)
         ]
@@ -258,7 +258,7 @@ class Partitioner(SparsePartition, LatencyPartition):
         node_to_partition_mapping: Mapping[Node, int],
         partition_to_logical_device_mapping: Mapping[int, list[int]],
     ) -> None:
-        """Divide the program as given."""
+        """Partition the program by the given mappings."""
         self.node_to_partition = dict(node_to_partition_mapping)
         numbers = itertools.chain(partition_to_logical_device_mapping, node_to_partition_mapping.values())
         by_number: dict[int, Partition] = {}

@@ -1,4 +1,5 @@
-"""``split_const_subgraphs``: compute once what does not depend on a program's arguments."""
+"""``split_const_subgraphs``: compute the part of a program that does not depend on its arguments only
+once."""
 
 from __future__ import annotations
 
@@ -91,8 +92,8 @@ def get_unique_attr_name_in_module(mod_traced: GraphModule, name: str) -> str:
 
 
 def _constant_nodes(module: GraphModule, skip: Callable[[Node], bool] | None) -> set[Node]:
-    """Return the nodes that depend on no argument, are no plain reads of attributes, and may be computed
-    once."""
+    """Return the nodes that depend on no argument and can be computed once; reads of attributes are not
+    included."""
     constant: set[Node] = set()
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output"):
@@ -112,7 +113,8 @@ def split_const_subgraphs(
 ) -> FoldedGraphModule:
     """Return ``module`` with the part that depends on no argument computed at the first call.
 
-    ``skip_folding_node_fn`` says of nodes that they, and what depends on them, are computed at each call.
+    ``skip_folding_node_fn`` returns True for nodes that are computed at each call, with all that depend on
+    them.
 
     >>> import tenon
     >>> class Scaled(tenon.nn.Module):
@@ -147,7 +149,7 @@ def split_const_subgraphs(
 
 # of any type
 def _standalone(split: GraphModule, part: GraphModule, call: Node) -> tuple[dict[str, Any], Graph]:
-    """Return the constants' graph without arguments, and what it reads by path: modules, tensors."""
+    """Return the constants' graph without arguments, and the modules and tensors that it reads, by path."""
     reads: dict[str, Any] = {}  # of any type
     graph, values = Graph(), dict[Node, Node]()
     sources = dict(zip([n for n in part.graph.nodes if n.op == "placeholder"], call.args, strict=True))
@@ -172,7 +174,7 @@ def _adopt(module: GraphModule, path: str, value: object) -> None:
 
 
 def _read_constants(split: GraphModule, call: Node, name: str) -> None:
-    """Have the program read the constants where it called the part that computes them."""
+    """Replace the call that computes the constants by reads of the stored constants."""
     items = [user for user in call.users if user.op == "call_function" and len(user.args) == 2]
     part_output = next(iter(reversed(split.submod_0.graph.nodes))).args[0]
     with split.graph.inserting_before(call):
@@ -192,7 +194,7 @@ def _read_constants(split: GraphModule, call: Node, name: str) -> None:
 
 
 def _inline_module(gm: GraphModule, inline_mod_name: str, run_dce: bool = True) -> dict[Node, Node]:
-    """Put the nodes of a submodule in the place of its call; return them by those of the submodule."""
+    """Replace the call of a submodule by copies of its nodes; return the copies by the original nodes."""
     inner: GraphModule = getattr(gm, inline_mod_name)
     call = next(n for n in gm.graph.nodes if n.op == "call_module" and n.target == inline_mod_name)
     values: dict[Node, Any] = {}  # nodes, or plain values
@@ -227,8 +229,8 @@ def _inline_module(gm: GraphModule, inline_mod_name: str, run_dce: bool = True) 
 
 
 def _place_of(gm: GraphModule, inner: GraphModule, path: str) -> str:
-    """Return the path under which ``gm`` has what ``inner`` has under ``path``; put it there if it has it
-    not."""
+    """Return the path in ``gm`` of the attribute that ``inner`` has at ``path``; add it to ``gm`` if it is
+    missing."""
     value = getattr(inner, path)
     if getattr(gm, path, None) is value:
         return path

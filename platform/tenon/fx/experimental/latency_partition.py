@@ -1,5 +1,5 @@
-"""Dividing a program for a low latency: partitions are combined, or nodes exchanged, as long as that
-helps."""
+"""Partition a program for low latency: combine partitions, or exchange nodes, as long as the latency
+falls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tenon.fx.node import Node
 
 
 class LatencyPartition:
-    """The part of ``Partitioner`` that looks at latency."""
+    """Mixin of ``Partitioner`` with the algorithms that minimise latency."""
 
     partitions: list[Partition]
     node_to_partition: dict[Node, int]
@@ -43,8 +43,7 @@ class LatencyPartition:
     def cost_aware_partition(
         self, transfer_rate_bytes_per_sec: float, node_to_latency_mapping: Mapping[Node, NodeLatency]
     ) -> None:
-        """Begin with one node a partition, and combine the pair that lowers the latency most, as long as
-        one does."""
+        """Begin with one partition per node; repeatedly combine the pair that lowers the latency most."""
         for node in self._computing():
             self.create_single_node_partition(node)
         reorganize_partitions(self.partitions)
@@ -102,7 +101,7 @@ class LatencyPartition:
         self._settle()
 
     def _cost(self, partitions: list[Partition], rate: float, latencies: Mapping[Node, NodeLatency]) -> float:
-        """Return the latency of a division; infinity if the devices have no room for it."""
+        """Return the latency of a partitioning; infinity if it does not fit the devices."""
         reset_partition_device(partitions)
         if not get_device_to_partitions_mapping(partitions, self.devices):
             return float("inf")
@@ -131,7 +130,7 @@ def _copies(partitions: list[Partition]) -> list[Partition]:
 
 
 def _may_combine(a: Partition, b: Partition) -> bool:
-    """Whether two partitions are neighbours, or on levels beside each other."""
+    """Whether two partitions are connected, or on adjacent levels."""
     return abs(a.bfs_level - b.bfs_level) <= 1 or b in a.parents or b in a.children
 
 

@@ -1,5 +1,5 @@
-"""``merge_matmul``: products with one right-hand side become one product of the rows of all left-hand
-sides."""
+"""``merge_matmul``: merge matrix products with the same right operand into one product of the concatenated
+left operands."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def split_result_tensors(result: Tensor, inputs: list[Tensor]) -> tuple[Tensor, 
 
 
 def may_depend_on(a: Node, b: Node, search_depth: int = 6) -> bool:
-    """Whether ``a`` may use the result of ``b``, looking ``search_depth`` steps back; if that is not far
-    enough, True."""
+    """Whether ``a`` may use the result of ``b``, searching ``search_depth`` steps back; True if the search is
+    not exhaustive."""
     if a is b:
         return True
     if not a.all_input_nodes:
@@ -44,8 +44,8 @@ def are_nodes_independent(nodes: list[Node]) -> bool:
 
 
 def merge_matmul(in_mod: Module) -> GraphModule:
-    """Return ``in_mod``, traced, with the products of two-dimensional tensors merged that have one
-    right-hand side.
+    """Return ``in_mod``, traced, in which products of two-dimensional tensors with the same right operand are
+    merged.
 
     >>> import tenon
     >>> x, y, w = tenon.ones(1, 2), tenon.ones(3, 2), tenon.ones(2, 2)

@@ -21,10 +21,10 @@ __all__ = ["MetaProxy", "MetaTracer", "proxys_to_metas", "symbolic_trace"]
 
 
 class MetaProxy(Proxy):
-    """A proxy that has a tensor of the device ``meta`` with its shape and dtype, if those are known."""
+    """A proxy with a tensor on the device ``meta`` that has its shape and dtype, if those are known."""
 
     def install_tensor_meta(self, tensor_meta: object) -> None:
-        """Set the tensor: one without memory."""
+        """Set the tensor on the device ``meta``."""
         self.__dict__["_tensor_meta"] = tensor_meta
 
     def _known(self) -> Tensor | None:
@@ -67,7 +67,7 @@ class MetaProxy(Proxy):
 
 
 def proxys_to_metas(v: Any) -> Any:  # an argument of any type
-    """Return the tensor without memory that a proxy has; anything else as it is."""
+    """Return the meta tensor of a proxy; any other value unchanged."""
     if not isinstance(v, MetaProxy):
         return v
     if "_tensor_meta" not in v.__dict__:
@@ -80,7 +80,7 @@ def _without_memory(v: Any) -> Any:  # an argument of any type
 
 
 class MetaTracer(Tracer):
-    """Traces a program of which ``meta_args`` tells the shapes of arguments, by their names.
+    """Traces a program with known shapes of arguments: ``meta_args`` has a tensor for each, by name.
 
     >>> import tenon
     >>> def program(x):
@@ -101,7 +101,7 @@ class MetaTracer(Tracer):
         type_expr: Any = None,  # an annotation
         proxy_factory_fn: Callable[[Node], Any] | None = None,  # a proxy of any class
     ) -> Proxy:
-        """Add a node, and find out the shape of its result."""
+        """Add a node, and compute the shape of its result."""
         proxy = super().create_proxy(kind, target, args, kwargs, name, type_expr, proxy_factory_fn)
         if not isinstance(proxy, MetaProxy):
             return proxy
@@ -121,7 +121,7 @@ class MetaTracer(Tracer):
         return proxy
 
     def _result(self, kind: str, target: Any, args: Any, kwargs: Any) -> Any:  # as what the node calls
-        """Compute a node on tensors without memory."""
+        """Compute a node on meta tensors."""
         kwargs = {key: "meta" if key == "device" else value for key, value in kwargs.items()}
         if kind == "call_function":
             return target(*args, **kwargs)

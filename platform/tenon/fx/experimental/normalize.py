@@ -22,8 +22,7 @@ class NormalizeArgs(Transformer):
     """Copies a graph with the arguments of functions and layers by name, and defaults that they leave out.
 
     ``normalize_to_only_use_kwargs=False`` leaves arguments by position where the function takes them so.
-    Functions of which several forms fit are copied as they are; run ``ShapeProp`` before, to tell them
-    apart by types.
+    Calls that match several signatures are copied unchanged; run ``ShapeProp`` before, so that types decide.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(tenon.nn.Sequential(tenon.nn.ReLU()))

@@ -1,8 +1,8 @@
 """Ops as calls of PyTorch's operators: ``aten.sum.dim_IntList(x, [1])`` for a reduction over axis 1.
 
-Where an operator of PyTorch takes the same, a call names it, with its arguments. Other calls name the op
-itself, ``tenon.ops.conv``, with its own; such a target equals PyTorch's operator all the same
-(``OpTarget``).
+Where PyTorch has an equivalent operator, the call's target is that operator, with its arguments. Other calls
+have the op itself as target, ``tenon.ops.conv``, with the op's arguments; such a target equals PyTorch's
+operator all the same (``OpTarget``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs made faster for inference: batch norms folded into the layers before them, dropouts removed."""
+"""Optimize programs for inference: batch norms folded into the layers before them, dropouts removed."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = [
     "replace_node_module",
 ]
 
-#: A layer and the batch norm that can be folded into it, and how.
-_FUSIBLE: list[tuple[type[Module], type[Module], Any]] = [  # and a function that folds it
+#: A layer, the batch norm that can be folded into it, and the function that does so.
+_FUSIBLE: list[tuple[type[Module], type[Module], Any]] = [  # functions have different parameters
     (nn.Conv1d, nn.BatchNorm1d, fuse_conv_bn_eval),
     (nn.Conv2d, nn.BatchNorm2d, fuse_conv_bn_eval),
     (nn.Conv3d, nn.BatchNorm3d, fuse_conv_bn_eval),
@@ -41,8 +41,8 @@ def _parent_name(target: str) -> tuple[str, str]:
 
 
 def matches_module_pattern(pattern: Iterable[type], node: Node, modules: dict[str, Module]) -> bool:
-    """Whether ``node`` calls a module of the pattern's last class, on what a module of the class before
-    returns, ..."""
+    """Whether ``node`` calls a module of the pattern's second class on the result of one of its first
+    class."""
     nodes: list[Any] = [node.args[0] if node.args else None, node]  # of any type
     for kind, current in zip(pattern, nodes, strict=False):
         if not isinstance(current, Node) or current.op != "call_module":
@@ -53,17 +53,17 @@ def matches_module_pattern(pattern: Iterable[type], node: Node, modules: dict[st
 
 
 def replace_node_module(node: Node, modules: dict[str, Module], new_module: Module) -> None:
-    """Put ``new_module`` where the module is that ``node`` calls."""
+    """Replace the module that ``node`` calls by ``new_module``."""
     parent, name = _parent_name(str(node.target))
     modules[str(node.target)] = new_module
     setattr(modules[parent], name, new_module)
 
 
 def fuse(model: Module, inplace: bool = False, no_trace: bool = False) -> Module:
-    """Return ``model``, in eval mode, traced, with batch norms folded into the convolutions and linear
-    layers before.
+    """Trace ``model``, which is in eval mode, and fold batch norms into the convolutions and linear layers
+    before.
 
-    A layer that is used elsewhere too, or a batch norm without running statistics, stays. ``inplace``
+    A layer that is used elsewhere too, or a batch norm without running statistics, is not folded. ``inplace``
     changes the layers of ``model`` itself; ``no_trace``: it is traced already.
 
     >>> import tenon
@@ -143,7 +143,7 @@ class UnionFind:
         self.parent[v], self.size[v] = v, 1
 
     def find(self, v: int) -> int:
-        """Return the number that stands for the set of ``v``."""
+        """Return the representative of the set of ``v``."""
         parent = self.parent[v]
         if parent is None:
             raise AssertionError(f"{v} is in no set: call make_set({v}) first.")
@@ -152,7 +152,7 @@ class UnionFind:
         return parent
 
     def join(self, a: int, b: int) -> int | None:
-        """Unite the sets of ``a`` and ``b``; return the number that stands for both."""
+        """Unite the sets of ``a`` and ``b``; return the representative of the union."""
         a, b = self.find(a), self.find(b)
         if a == b:
             return a

@@ -1,4 +1,4 @@
-"""Partitions as a graph of their own: who needs whom, which may become one, and where each fits."""
+"""Partitions as a graph: their dependencies, which can be combined, and the devices they fit on."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tenon.fx.node import Node
 
 
 def reset_partition_device(partitions: list[Partition]) -> None:
-    """Take all partitions off their devices."""
+    """Remove all partitions from their devices."""
     for partition in partitions:
         partition.logical_device_ids = []
 
 
 def set_parents_and_children(partitions: list[Partition]) -> None:
-    """Set which partitions need each other's results."""
+    """Set the parents and children of partitions: those whose results they use, and those that use theirs."""
     for partition in partitions:
         partition.parents, partition.children = set(), set()
     for partition in partitions:
@@ -35,7 +35,7 @@ def _shared(user: Node, partition: Partition, other: Partition) -> bool:
 
 
 def reorganize_partitions(partitions: list[Partition]) -> None:
-    """Number the partitions anew, and set who needs whom."""
+    """Renumber the partitions, and set their parents and children."""
     for number, partition in enumerate(partitions):
         partition.partition_id = number
     set_parents_and_children(partitions)
@@ -44,7 +44,7 @@ def reorganize_partitions(partitions: list[Partition]) -> None:
 def combine_two_partitions(
     partition_0: Partition, partition_1: Partition, partitions: list[Partition]
 ) -> None:
-    """Put one partition of both at the end of the list in their place."""
+    """Replace two partitions by their union, which is appended to the list."""
     combined = Partition(len(partitions))
     combined.nodes = partition_0.nodes | partition_1.nodes
     combined.recalculate_mem_size()
@@ -55,7 +55,7 @@ def combine_two_partitions(
 
 
 def get_bfs_level_partition(partitions: list[Partition]) -> None:
-    """Set the level of each partition: how many stand before it on a longest way."""
+    """Set the level of each partition: the length of the longest path to it."""
     current = {p for p in partitions if not p.parents}
     level = 0
     while current and level <= len(partitions):
@@ -79,7 +79,7 @@ def get_logical_id_to_device(devices: list[Device]) -> dict[int, Device]:
 def get_device_partition_stats(
     partitions: list[Partition], devices: list[Device]
 ) -> tuple[dict[Device, list[Partition]], dict[Device, int], list[Partition]]:
-    """Return what is on each device, how much memory it has left, and the partitions that are on none."""
+    """Return the partitions and the free memory of each device, and the partitions without a device."""
     by_number = get_logical_id_to_device(devices)
     on: dict[Device, list[Partition]] = {device: [] for device in devices}
     homeless: list[Partition] = []
@@ -99,8 +99,8 @@ def _needed(partitions: Iterable[Partition]) -> int:
 
 
 def get_device_to_partitions_mapping(partitions: list[Partition], devices: list[Device]) -> bool:
-    """Put each partition that is on no device on one with enough memory left; return whether all have
-    found one."""
+    """Assign each partition without a device to one with enough free memory; return whether all could be
+    assigned."""
     on, _, homeless = get_device_partition_stats(partitions, devices)
     for partition in homeless:
         found = next(
@@ -115,7 +115,7 @@ def get_device_to_partitions_mapping(partitions: list[Partition], devices: list[
 
 
 def check_dependency(partition: Partition) -> bool:
-    """Whether ``partition`` needs its own results, through others."""
+    """Whether ``partition`` depends on itself through others."""
     seen, waiting = {partition}, list(partition.children)
     while waiting:
         other = waiting.pop()

@@ -18,10 +18,10 @@ class Partition:
     def __init__(self, partition_id: int) -> None:
         self.nodes: set[Node] = set()
         self.partition_id = partition_id
-        #: Partitions whose results this one needs, and that need its own.
+        #: Partitions whose results this one uses, and those that use its results.
         self.parents: set[Partition] = set()
         self.children: set[Partition] = set()
-        #: The number of partitions before it on a shortest way from a first one; -1: not known.
+        #: The level in a breadth-first search from the partitions without parents; -1 if unknown.
         self.bfs_level = -1
         self.used_mem_bytes = 0
         self.logical_device_ids: list[int] = []
@@ -59,7 +59,7 @@ class Device(NamedTuple):
 
 
 class NodeLatency(NamedTuple):
-    """How long one node moves data, and how long it computes."""
+    """The time in which one node moves data, and the time in which it computes."""
 
     mem_latency_sec: float
     computer_latency_sec: float
@@ -84,7 +84,7 @@ class PartitionMode(Enum):
 
 
 class PartitionerConfig(NamedTuple):
-    """What a ``Partitioner`` is to do."""
+    """The options of a ``Partitioner``."""
 
     devices: list[Device]
     mode: PartitionMode = PartitionMode.size_based
@@ -94,7 +94,7 @@ class PartitionerConfig(NamedTuple):
     #: For ``aot_based``: where each node goes, and on which devices each partition is.
     node_to_partition_mapping: Mapping[Node, int] = MappingProxyType({})
     partition_to_logical_device_mapping: Mapping[int, list[int]] = MappingProxyType({})
-    #: Whether to copy partitions to devices that are left.
+    #: Whether to replicate partitions on unused devices.
     saturate_host: bool = False
 
 
@@ -154,7 +154,7 @@ def get_partition_to_latency_mapping(
 def get_comm_latency_between(
     parent_partition: Partition, child_partition: Partition, transfer_rate_bytes_per_sec: float
 ) -> float:
-    """Return how long results of the parent take to the child; 0 if both are on the same devices."""
+    """Return the time to transfer the parent's results to the child; 0 if both are on the same devices."""
     devices = parent_partition.logical_device_ids
     if devices and devices == child_partition.logical_device_ids:
         return 0.0

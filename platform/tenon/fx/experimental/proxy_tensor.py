@@ -1,8 +1,8 @@
 """``make_fx``: run a function on examples and return the graph of the operators that it ran.
 
-Unlike symbolic tracing, tensors are tensors here: what is recorded is below modules, functions and
-backward passes. Branches and sizes are those of the examples. An interceptor sees each op (ADR 0040);
-tensors are known by their arrays. Changes in place are recorded as such, as ``aten.add_`` or
+Unlike in symbolic tracing, the function runs on real tensors, and what is recorded are the ops below modules,
+functions and backward passes. Branches and sizes are those of the examples. An interceptor receives each op
+(ADR 0040); tensors are identified by their arrays. In-place changes are recorded as ``aten.add_`` or
 ``aten.copy_``.
 """
 
@@ -94,7 +94,7 @@ class OperatorTracer:
         self._paused = False
 
     def trace(self, f: Callable[..., Any], args: tuple[Any, ...]) -> GraphModule:  # of any type
-        """Run ``f`` and return what it ran."""
+        """Run ``f`` and return the graph of its ops."""
         leaves, spec = tree_flatten(args)
         names = _names(f, args)
         count = dict.fromkeys(names, 0)
@@ -137,13 +137,13 @@ class OperatorTracer:
             self._paused, WATCHERS.recorder = before, recorder
 
     def _hold(self, tensor: Tensor, node: Node) -> None:
-        """Note that ``node`` returns ``tensor``."""
+        """Store ``node`` as the node that returns ``tensor``."""
         self._values[id(tensor.raw)] = node, tensor.raw
         with self._pausing():
             node.meta["tensor_meta"] = _extract_tensor_metadata(tensor)
 
     def _node_of(self, value: Any) -> Any:  # an argument of any type
-        """Return the node of a tensor; one that nothing here computed is read as an attribute."""
+        """Return the node of a tensor; a tensor that no recorded op computed becomes a ``get_attr`` node."""
         if not isinstance(value, Tensor):
             return value
         found = self._values.get(id(value.raw))
@@ -188,13 +188,13 @@ class OperatorTracer:
         return out
 
     def _created(self, name: str, make: OpFunction, args: Arguments, options: Attrs) -> Any:  # a tensor
-        """Record a tensor that is made without an op: of a size, of data, of random numbers."""
+        """Record a tensor that is created without an op: from a size, from data, from random numbers."""
         with self._pausing():
             out = make(*args, **options)
         if threading.get_ident() != self._thread or not isinstance(out, Tensor) or self._paused:
             return out
         if name in ("as_tensor", "from_numpy", "frombuffer"):
-            return out  # memory of somebody else: an attribute, once it is used
+            return out  # external memory: it becomes an attribute when it is used
         if name == "tensor":  # a copy in every run, as it may be changed
             with self._pausing():
                 copied = out.detach().clone()
@@ -216,10 +216,10 @@ class OperatorTracer:
             self._hold(out, self._add(Operator(name, "default"), tuple(plain), keywords))
         return out
 
-    # What the recorder of compiled functions hears of (engine/watchers.py).
+    # Callbacks of the recorder protocol (engine/watchers.py).
 
     def wrote(self, tensor: Tensor, array: Any) -> None:  # an array of any backend
-        """Callback: ``array`` was copied into the memory of ``tensor``: record that change."""
+        """Callback: ``array`` was copied into the memory of ``tensor``: record a ``copy_``."""
         target, source = self._node_of(tensor), self._values.get(id(array))
         if source is None:
             raise CaptureError(
@@ -249,15 +249,15 @@ class OperatorTracer:
         self._values[id(array)] = node, array
 
     def copied(self, array: Any, source: Tensor) -> None:  # an array of any backend
-        """Callback: ``array`` holds what ``source`` holds, before a change."""
+        """Callback: ``array`` is a copy of ``source``, made before an in-place change."""
         self._values[id(array)] = self._node_of(source), array
 
     def listening(self) -> bool:
-        """Return False: nothing that only compiled functions do is wanted."""
+        """Return False: side effects that only compiled functions repeat are not recorded."""
         return False
 
     def _ignored(self, *args: object, **options: object) -> None:
-        """Callback of what needs no node."""
+        """Callback for events that need no node."""
 
     made = writing = reading = exchanged = unsupported = gradient_read = gradient_set = settle = refuse = (
         _ignored
@@ -273,7 +273,7 @@ def get_proxy_mode() -> OperatorTracer | None:
 
 
 def _names(f: Callable[..., Any], args: tuple[Any, ...]) -> list[str]:  # of any type
-    """Return a name for each argument: that of the parameter that receives it."""
+    """Return the name of the parameter that receives each argument."""
     try:
         bound = inspect.signature(f).bind(*args).arguments
     except (TypeError, ValueError):

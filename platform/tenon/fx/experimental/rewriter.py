@@ -1,4 +1,4 @@
-"""``RewritingTracer``: a tracer that records ``assert`` statements and annotated assignments, by changing
+"""``RewritingTracer``: a tracer that records ``assert`` statements and annotated assignments, by rewriting
 the source."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tenon.nn.module import Module
 #: The public functions, as programs call them.
 _PUBLIC: Any = sys.modules["tenon"]
 
-#: Names under which rewritten code finds what it calls.
+#: Names of the functions that rewritten code calls.
 _ASSERT, _ANNOTATE, _OUTER = "__tenon_assert__", "__tenon_annotate__", "__tenon_outer__"
 
 
@@ -31,7 +31,7 @@ class AST_Rewriter(ast.NodeTransformer):
         """Return ``fn`` with ``assert a, b`` as ``torch._assert(a, b)``, and ``x: T = y`` as
         ``annotate(y, T)``."""
         source, first = inspect.getsourcelines(fn)
-        # A block around a method lets its lines keep their indentation, in strings as well.
+        # A block around a method preserves the indentation of its lines, in strings as well.
         indented = source[0][:1].isspace()
         tree: Any = ast.parse("".join(["if True:\n"] * indented + source))  # of any type
         definition: Any = self.visit(tree.body[0].body[0] if indented else tree.body[0])  # of any type
@@ -55,13 +55,13 @@ class AST_Rewriter(ast.NodeTransformer):
         return result
 
     def visit_Assert(self, node: ast.Assert) -> ast.Expr:
-        """Return the call that checks what the statement asserts."""
+        """Replace an ``assert`` by a call of ``torch._assert``."""
         message = node.msg or ast.Constant(value="")
         call = ast.Call(ast.Name(_ASSERT, ast.Load()), [node.test, message], [])
         return ast.copy_location(ast.Expr(value=call), node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
-        """Return the assignment of an annotated value."""
+        """Replace an annotated assignment by one of an ``annotate`` call."""
         if node.value is None:
             return node
         call = ast.Call(ast.Name(_ANNOTATE, ast.Load()), [node.value, node.annotation], [])

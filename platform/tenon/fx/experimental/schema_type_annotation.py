@@ -16,9 +16,9 @@ from tenon.tensors.tensor import Tensor
 
 
 class AnnotateTypesWithSchema(Transformer):
-    """Copies a graph with ``node.type`` set where what a node calls says what it returns.
+    """Copies a graph with ``node.type`` set where the callee's return annotation is known.
 
-    ``annotate_functionals``, ``annotate_modules`` and ``annotate_get_attrs`` say of which nodes.
+    ``annotate_functionals``, ``annotate_modules`` and ``annotate_get_attrs`` select the kinds of nodes.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(tenon.nn.Sequential(tenon.nn.ReLU()))
@@ -66,7 +66,7 @@ class AnnotateTypesWithSchema(Transformer):
 
 
 def _returned(function: Any) -> Any:  # any callable; an annotation
-    """Return the annotation of what a function returns, None without."""
+    """Return the return annotation of a function; None if it has none."""
     try:
         found = typing.get_type_hints(function).get("return")
     except (NameError, TypeError, AttributeError):  # annotations that only type checkers can resolve

@@ -1,5 +1,5 @@
-"""Dividing a program with embeddings: those lie on one device each, everything else is computed on all of
-them."""
+"""Partition a program with embeddings: each embedding is on one device, everything else is replicated on
+all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tenon.fx.node import Node
 
 
 class SparsePartition:
-    """The part of ``Partitioner`` for programs with embeddings."""
+    """Mixin of ``Partitioner`` with the algorithm for programs with embeddings."""
 
     partitions: list[Partition]
     node_to_partition: dict[Node, int]
@@ -28,7 +28,7 @@ class SparsePartition:
         raise NotImplementedError
 
     def sparse_nn_partition(self, available_mem_bytes: int) -> None:
-        """Divide a program whose embeddings need more memory than a device has.
+        """Partition a program whose embeddings need more memory than a device has.
 
         RuntimeError if there are more partitions of embeddings than devices, or if the rest does not fit
         beside one.
@@ -62,7 +62,7 @@ class SparsePartition:
         self.node_to_partition = get_node_to_partition_mapping(self.partitions)
 
     def _combined(self, some: list[Partition], available: int) -> list[Partition]:
-        """Put the smallest of some partitions into others as long as one has room for it."""
+        """Merge the smallest partitions into others as long as one has enough memory left."""
         some = list(some)
         while True:
             get_bfs_level_partition(self.partitions)
@@ -93,7 +93,8 @@ class SparsePartition:
 
 
 def _pair(by_size: list[Partition], available: int) -> tuple[Partition, Partition] | None:
-    """Return the largest partition that has room for the smallest, beside it in the order, and that one."""
+    """Return the largest partition that can take the smallest one, and the smallest one; None if there is
+    none."""
     if len(by_size) < 2:
         return None
     smallest, *others = by_size

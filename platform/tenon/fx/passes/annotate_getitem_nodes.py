@@ -1,4 +1,4 @@
-"""Types of nodes that take an item of a tuple or a list, from the type of that."""
+"""Set the types of nodes that index a tuple or a list, from the annotation of the container."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class DotGraph:
         return "\n".join([*lines, "}", ""])
 
     def create_svg(self) -> bytes:
-        """Return the drawing as SVG: boxes in rows, each below those that it gets an arrow from."""
+        """Return the drawing as SVG: boxes in rows, each below the sources of its arrows."""
         return _svg(self).encode()
 
     def write(self, path: str | Path) -> bool:
@@ -100,13 +100,13 @@ def _quoted(text: str) -> str:
 
 
 def _rows(graph: DotGraph) -> list[list[DotNode]]:
-    """Return the boxes by how many arrows lead to them at most."""
+    """Return the boxes in rows, by the longest path of arrows that leads to them."""
     above: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
     for a, b in graph.edges:
         if a in above and b in above:
             above[b].append(a)
     depth: dict[str, int] = {}
-    for _ in range(len(graph.nodes)):  # nodes may stand in any order; a circle ends here too
+    for _ in range(len(graph.nodes)):  # nodes may be in any order; this also terminates for a cycle
         new = {
             name: 1 + max((depth.get(a, 0) for a in sources), default=-1) for name, sources in above.items()
         }

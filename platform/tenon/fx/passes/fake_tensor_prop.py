@@ -16,9 +16,9 @@ __all__ = ["FakeTensorProp"]
 
 
 class FakeTensorProp(Interpreter):
-    """Executes a graph on tensors without memory; each node's result is left in ``meta["val"]``.
+    """Executes a graph on tensors without memory and stores each node's result in ``meta["val"]``.
 
-    Tensors on the device ``meta`` stand for PyTorch's fake tensors; ``mode`` is ignored.
+    Tensors on the device ``meta`` take the role of PyTorch's fake tensors; ``mode`` is ignored.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(tenon.nn.Linear(3, 2))
@@ -55,7 +55,7 @@ class FakeTensorProp(Interpreter):
         return self.propagate_dont_convert_inputs(*(_without_memory(a) for a in args))
 
     def propagate_dont_convert_inputs(self, *args: object) -> Any:  # a result of any type
-        """Execute the graph on ``args``, which are without memory already."""
+        """Execute the graph on ``args``, which are meta tensors already."""
         return super().run(*args)
 
 

@@ -22,7 +22,7 @@ _BY_OP = {
     "get_attr": "LightGrey",
     "output": "PowderBlue",
 }
-#: Calls of functions and methods: a color by the name, so that equal ones look equal.
+#: Colors of calls of functions and methods, chosen by the name, so that equal calls look equal.
 _BY_NAME = [
     "CadetBlue1",
     "Coral",
@@ -40,8 +40,8 @@ class FxGraphDrawer:
     """Draws ``graph_module``, and the traced modules that it calls, under ``name``.
 
     ``ignore_getattr`` leaves reads of attributes out, ``ignore_parameters_and_buffers`` those of modules.
-    ``skip_node_names_in_args``: arguments show plain values only. ``parse_stack_trace`` shows the line of
-    the program that a node is from. Drawings are ``DotGraph`` objects: ``write("x.svg")``,
+    ``skip_node_names_in_args``: only plain values are printed among the arguments. ``parse_stack_trace``
+    prints the source line of each node. Drawings are ``DotGraph`` objects: ``write("x.svg")``,
     ``write("x.dot")``, ``to_string()``.
 
     >>> import tenon

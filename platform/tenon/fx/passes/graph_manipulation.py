@@ -1,4 +1,4 @@
-"""Sizes in bytes of what nodes read and return, and calls exchanged for others."""
+"""Compute the sizes in bytes of the results and parameters of nodes, and replace the targets of calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 def replace_target_nodes_with(
     fx_module: GraphModule, old_op: str, old_target: Target, new_op: str, new_target: Target
 ) -> None:
-    """Exchange what nodes of ``old_op`` call, ``old_target``, for another operation and target."""
+    """Replace the operation and target of all nodes with ``old_op`` and ``old_target``."""
     new, copies = Graph(), dict[Node, Node]()
     for node in fx_module.graph.nodes:
         if node.op == old_op and node.target == old_target:
@@ -35,15 +35,14 @@ def replace_target_nodes_with(
 
 
 class size_bytes(NamedTuple):
-    """How many bytes a node's result has, and those with the parameters that the node has."""
+    """The number of bytes of a node's result, and that of the result and the node's parameters."""
 
     output_size: int
     total_size: int
 
 
 def get_size_of_all_nodes(fx_module: GraphModule, args: list[Tensor] | None = None) -> None:
-    """Give every node but the output ``size_bytes``; ``args`` are examples from which shapes are
-    propagated first."""
+    """Set ``size_bytes`` of every node but the output, after propagating shapes from the example ``args``."""
     if args is not None:
         ShapeProp(fx_module).propagate(*args)
     for node in fx_module.graph.nodes:
@@ -54,7 +53,7 @@ def get_size_of_all_nodes(fx_module: GraphModule, args: list[Tensor] | None = No
 
 
 def get_tensor_meta(node: Node) -> TensorMetadata:
-    """Return the metadata that shape propagation has noted; RuntimeError without."""
+    """Return the metadata stored by shape propagation; RuntimeError if there is none."""
     meta = node.meta.get("tensor_meta")
     if not isinstance(meta, TensorMetadata):
         raise RuntimeError(
@@ -65,7 +64,7 @@ def get_tensor_meta(node: Node) -> TensorMetadata:
 
 
 def get_size_of_node(fx_module: GraphModule, node: Node) -> size_bytes:
-    """Return the sizes of one node, of which shape propagation must know the shape."""
+    """Return the sizes of one node, whose shape must have been propagated."""
     parameters = 0
     if node.op == "call_module":
         module = dict(fx_module.named_modules())[str(node.target)]

@@ -1,4 +1,5 @@
-"""``GraphTransformObserver``: what a pass creates and erases, with pictures of the graph before and after."""
+"""``GraphTransformObserver``: record the nodes that a pass creates and erases, and draw the graph before and
+after."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ T = TypeVar("T")
 class GraphTransformObserver:
     """Observes changes of ``gm`` within a ``with`` block.
 
-    The names of nodes that are made and erased are in ``created_nodes`` and ``erased_nodes``. With
+    ``created_nodes`` and ``erased_nodes`` have the names of these nodes. With
     ``log_url``, a folder, drawings of the graph before and after are written into it if the block has
     changed the graph.
 
@@ -32,7 +33,7 @@ class GraphTransformObserver:
     {'relu'}
     """
 
-    #: How many blocks have begun.
+    #: The number of blocks entered.
     __pass_count: ClassVar[int] = 0
 
     def __init__(
@@ -41,7 +42,7 @@ class GraphTransformObserver:
         self.gm, self.passname, self.subsystem, self.log_url = gm, passname, subsystem, log_url
         self.created_nodes: set[str] = set()
         self.erased_nodes: set[str] = set()
-        #: What ``name`` was replaced by, in the order of replacements.
+        #: The replacements of the node ``name``, in order.
         self.replaced_nodes: list[tuple[str, str]] = []
         self._copies: list[GraphModule] = []
         self._creation_hook = self.get_node_creation_hook()
@@ -58,16 +59,16 @@ class GraphTransformObserver:
 
     @classmethod
     def get_current_pass_count(cls) -> int:
-        """Return how many observers have been made."""
+        """Return the number of observers created."""
         return cls.__pass_count
 
     def apply_gm_pass(self, pass_fn: Callable[[GraphModule], T]) -> T | None:
-        """Run a pass on the module under observation."""
+        """Run a pass on the observed module."""
         with self:
             return pass_fn(self.gm)
 
     def apply_graph_pass(self, pass_fn: Callable[[Graph], T]) -> T | None:
-        """Run a pass on the graph under observation."""
+        """Run a pass on the observed graph."""
         with self:
             return pass_fn(self.gm.graph)
 
@@ -97,15 +98,15 @@ class GraphTransformObserver:
         self._draw().get_dot_graph().write(f"{stem}_output_graph.dot")
 
     def get_node_creation_hook(self) -> Callable[[Node], None]:
-        """Return the function that hears of nodes that are made."""
+        """Return the hook for created nodes."""
         return lambda node: self.created_nodes.add(node.name)
 
     def get_node_erase_hook(self) -> Callable[[Node], None]:
-        """Return the function that hears of nodes that are erased."""
+        """Return the hook for erased nodes."""
         return lambda node: self.erased_nodes.add(node.name)
 
     def get_node_replace_hook(self) -> Callable[[Node, str, Node], None]:
-        """Return the function that hears of nodes that are used in place of others."""
+        """Return the hook for replaced nodes."""
 
         def replaced(old: Node, new: str, user: Node) -> None:
             self.replaced_nodes.append((old.name, new))
@@ -113,5 +114,5 @@ class GraphTransformObserver:
         return replaced
 
     def get_deepcopy_hook(self) -> Callable[[GraphModule], None]:
-        """Return the function that hears of copies: they get rid of the hooks at the end of the block too."""
+        """Return the hook for deep copies, from which the hooks are removed at the end of the block too."""
         return self._copies.append

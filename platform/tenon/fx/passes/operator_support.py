@@ -1,4 +1,4 @@
-"""Which nodes a backend can run: rules on what a node calls and on the dtypes of its inputs."""
+"""Rules that state which nodes a backend can run, by their targets and the dtypes of their inputs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tenon.nn.module import Module
 
 __all__ = ["OpSupports", "OperatorSupport", "OperatorSupportBase", "any_chain", "chain", "create_op_support"]
 
-#: What an operator supports: the dtypes of each positional input, and of each keyword input; None: all.
+#: The dtypes that an operator supports for each positional input and each keyword input; None: all.
 TargetTypeName: TypeAlias = str
 SupportedArgumentDTypes: TypeAlias = tuple[Sequence[Sequence[Dtype]], dict[str, Sequence[Dtype]]] | None
 SupportDict: TypeAlias = Mapping[TargetTypeName, SupportedArgumentDTypes]
@@ -23,7 +23,7 @@ IsNodeSupported: TypeAlias = Callable[[Mapping[str, Module], Node], bool]
 
 
 class OperatorSupportBase(abc.ABC):
-    """Says of nodes whether a backend can run them."""
+    """Base class: states whether a backend can run a node."""
 
     @abc.abstractmethod
     def is_node_supported(self, submodules: Mapping[str, Module], node: Node) -> bool:
@@ -32,10 +32,10 @@ class OperatorSupportBase(abc.ABC):
 
 
 class OperatorSupport(OperatorSupportBase):
-    """Supports what a table lists: names of functions, methods or classes of modules, and dtypes of their
+    """Supports the entries of a table: names of functions, methods or classes of modules, with dtypes of
     inputs.
 
-    Dtypes are those that ``ShapeProp`` has noted.
+    Dtypes are those stored by ``ShapeProp``.
     """
 
     _support_dict: SupportDict
@@ -44,7 +44,7 @@ class OperatorSupport(OperatorSupportBase):
         self._support_dict = {own_name(name): dtypes for name, dtypes in (support_dict or {}).items()}
 
     def is_node_supported(self, submodules: Mapping[str, Module], node: Node) -> bool:
-        """Whether the table has what ``node`` calls with the dtypes of its inputs."""
+        """Whether the table has the target of ``node`` with the dtypes of its inputs."""
         if node.op not in CALLABLE_NODE_OPS:
             return True
         target = get_node_target(submodules, node)
@@ -78,25 +78,25 @@ def create_op_support(is_node_supported: IsNodeSupported) -> OperatorSupportBase
 
 
 def chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Return a support for the nodes that all of ``op_support`` support."""
+    """Return an OperatorSupport for nodes that all of ``op_support`` support."""
     return create_op_support(
         lambda submodules, node: all(each.is_node_supported(submodules, node) for each in op_support)
     )
 
 
 def any_chain(*op_support: OperatorSupportBase) -> OperatorSupportBase:
-    """Return a support for the nodes that one or more of ``op_support`` support."""
+    """Return an OperatorSupport for nodes that at least one of ``op_support`` supports."""
     return create_op_support(
         lambda submodules, node: any(each.is_node_supported(submodules, node) for each in op_support)
     )
 
 
 class OpSupports:
-    """Supports that are needed often, to be combined with ``chain``."""
+    """Common rules, to be combined by ``chain``."""
 
     @classmethod
     def decline_if_input_dtype(cls, dtype: Dtype) -> OperatorSupportBase:
-        """Return a support for nodes without an input of ``dtype``."""
+        """Return an OperatorSupport for nodes without an input of ``dtype``."""
 
         def supported(submodules: Mapping[str, Module], node: Node) -> bool:
             return all(_get_arg_dtype(arg) != dtype for arg in node.all_input_nodes)
@@ -105,12 +105,12 @@ class OpSupports:
 
     @classmethod
     def decline_if_node_in_names(cls, disallow_set: set[str]) -> OperatorSupportBase:
-        """Return a support for nodes with other names than those in ``disallow_set``."""
+        """Return an OperatorSupport for nodes whose names are not in ``disallow_set``."""
         return create_op_support(lambda submodules, node: node.name not in disallow_set)
 
 
 def _get_arg_dtype(arg: Node) -> Dtype | None:
-    """Return the dtype of the tensor that ``arg`` returns, None for what is none."""
+    """Return the dtype of the tensor that ``arg`` returns; None for other arguments."""
     if not isinstance(arg, Node):
         raise AssertionError(f"Expected a Node, got {type(arg).__name__}")
     meta = arg.meta.get("tensor_meta")

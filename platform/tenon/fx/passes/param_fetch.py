@@ -1,5 +1,4 @@
-"""What of standard layers a backend needs: names of their parameters and options, and their values on
-nodes."""
+"""Extract the parameters and options of standard layers for a backend, and attach them to nodes."""
 
 from __future__ import annotations
 
@@ -15,11 +14,11 @@ _CONVOLUTION = ["weight", "bias", "kernel_size", "stride", "padding", "dilation"
 
 
 def default_matching(name: str, target_version: int) -> str:
-    """Return the attribute's name in a version of its class: it has never changed."""
+    """Return ``name``: attributes have the same name in all versions of a class."""
     return name
 
 
-#: Class -> the version of its attributes, their names, and how a name is found in another version.
+#: Class -> the version of its attributes, their names, and the function that maps a name to another version.
 module_fetch_book: dict[type, tuple[int, list[str], Callable[[str, int], str]]] = {
     nn.Linear: (1, ["weight", "bias"], default_matching),
     nn.Conv2d: (1, _CONVOLUTION, default_matching),
@@ -55,7 +54,7 @@ def extract_attrs_for_lowering(mod: nn.Module) -> dict[str, Any]:  # values of a
 
 
 def _torch_name(kind: type) -> str:
-    """Return the path that PyTorch has the class under."""
+    """Return the class's path in PyTorch."""
     homes = {
         "Linear": "linear",
         "Conv2d": "conv",
@@ -69,7 +68,8 @@ def _torch_name(kind: type) -> str:
 
 
 def lift_lowering_attrs_to_nodes(fx_module: GraphModule) -> None:
-    """Give each node that calls a layer its attributes as ``attrs_for_lowering``, in submodules as well."""
+    """Set ``attrs_for_lowering`` of each node that calls a layer to the layer's attributes, also in
+    submodules."""
     submodules = dict(fx_module.named_modules())
     for node in fx_module.graph.nodes:
         if node.op != "call_module":

@@ -38,7 +38,7 @@ def inplace_wrapper(fn: Callable[..., Any]) -> Callable[..., Any]:  # a pass tha
 
 
 def log_hook(fn: Callable[..., Any], level: int = logging.INFO) -> Callable[..., Any]:  # any pass
-    """Return ``fn`` with a log message of the module that it returns."""
+    """Return ``fn``, extended to log the module that it returns."""
 
     @functools.wraps(fn)
     def wrapped(gm: Any) -> Any:  # a module
@@ -77,7 +77,7 @@ def this_before_that_pass_constraint(this: Pass, that: Pass) -> Constraint:
 def these_before_those_pass_constraint(these: Pass, those: Pass) -> Constraint:
     """Return the constraint that passes made by ``these`` run before those made by ``those``.
 
-    Both are functions that wrap others, so that ``__name__`` of what they return is asked for.
+    Both are functions that wrap passes; the results are identified by their ``__name__``.
     """
     return lambda a, b: not (_name(a) == _name(those) and _name(b) == _name(these))
 
@@ -116,7 +116,7 @@ class PassManager:
         self._validated = False
 
     def replace_pass(self, _target: Pass, _replacement: Pass) -> None:
-        """Put another pass in the place of the one with the name of ``_target``."""
+        """Replace the pass with the name of ``_target``."""
         self.passes = [_replacement if _name(p) == _name(_target) else p for p in self.passes]
         self._validated = False
 

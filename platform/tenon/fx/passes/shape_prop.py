@@ -1,4 +1,4 @@
-"""``ShapeProp``: run a graph on examples and note the shape and dtype of every node in
+"""``ShapeProp``: run a graph on examples and store the shape and dtype of every node in
 ``meta["tensor_meta"]``."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FORMATS = (contiguous_format, channels_last, channels_last_3d)
 
 
 class TensorMetadata(NamedTuple):
-    """What is known of a tensor without its elements."""
+    """The metadata of a tensor: everything but its elements."""
 
     shape: Size
     dtype: Dtype
@@ -57,9 +57,11 @@ def _quantization(tensor: Tensor) -> tuple[bool, dict[str, Any]]:  # parameters 
 
 
 class ShapeProp(Interpreter):
-    """Executes a graph node by node; each node's result leaves ``meta["tensor_meta"]`` and ``meta["type"]``.
+    """Executes a graph node by node; stores ``meta["tensor_meta"]`` and ``meta["type"]`` of each node's
+    result.
 
-    A result that is a tuple or a dictionary leaves one with a ``TensorMetadata`` for each tensor in it.
+    For a tuple or a dictionary, ``tensor_meta`` has the same structure, with a ``TensorMetadata`` for each
+    tensor.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(lambda x: x.sum(0))
@@ -73,7 +75,7 @@ class ShapeProp(Interpreter):
         self.fake_mode = fake_mode
 
     def run_node(self, n: Node) -> Any:  # of any type
-        """Execute one node and note what its result is."""
+        """Execute one node and store the metadata of its result."""
         try:
             if self.fake_mode is None:
                 result = super().run_node(n)

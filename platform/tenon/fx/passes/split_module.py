@@ -1,4 +1,4 @@
-"""``split_module``: cut a graph into submodules, by a function that says for each node where it goes."""
+"""``split_module``: split a graph into submodules, by a function from nodes to partitions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Partition", "split_module"]
 
 
 class Partition:
-    """What one submodule will be made of."""
+    """The contents of one future submodule."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -25,7 +25,7 @@ class Partition:
         #: Nodes of the original graph that the submodule receives and returns, in the order of their uses.
         self.inputs: dict[Node, None] = {}
         self.outputs: dict[Node, None] = {}
-        #: Names of partitions whose results this one needs, and of those that need its own.
+        #: Names of the partitions whose results this one uses, and of those that use its results.
         self.dependencies: dict[str, None] = {}
         self.dependents: dict[str, None] = {}
         self.graph = Graph()
@@ -55,18 +55,19 @@ def split_module(
     partition_affix: str | None = None,
     tuple_return: bool = False,
 ) -> GraphModule:
-    """Return a module that calls submodules ``submod_<number>``, each with a part of the nodes of ``m``.
+    """Return a module that calls submodules ``submod_<number>``, one for each partition of the nodes of
+    ``m``.
 
-    ``split_callback`` returns the number of a node's part; it is asked for all but arguments, attributes
-    and the output, in their order. RuntimeError if two parts need each other's results. ``root_m`` is
+    ``split_callback`` returns the partition number of a node; it is called for all nodes but arguments,
+    attributes and the output, in order. RuntimeError if two partitions depend on each other. ``root_m`` is
     ignored.
 
-    ``qualname_map`` receives the old name of each module that parts call by its new one. Parts are called
-    in the order that their results need; ``keep_original_order``: in the order in which their first nodes
-    stand, as far as that allows. ``keep_original_node_name``: nodes in parts keep their names. Without
-    ``keep_original_input_name`` arguments of parts are named ``arg_0``, ``arg_1``, ...
-    ``partition_affix`` is put into the names of submodules. ``tuple_return``: a part returns a tuple
-    though it has one result.
+    ``qualname_map`` receives, by their new names, the old names of the modules that submodules call.
+    Submodules are called in topological order; with ``keep_original_order``, in the order of their first
+    nodes as far as possible. ``keep_original_node_name``: nodes in submodules keep their names. Without
+    ``keep_original_input_name`` arguments of submodules are named ``arg_0``, ``arg_1``, ...
+    ``partition_affix`` is inserted into the names of submodules. ``tuple_return``: submodules with one result
+    return a tuple, too.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(lambda x: (x + 1).relu() * 2)
@@ -99,7 +100,7 @@ class _Split:
         self.module, self.names, self.affix, self.tuple_return = module, names, affix, tuple_return
         self.keep_node_names, self.keep_input_names = keep_node_names, keep_input_names
         self.partitions: dict[str, Partition] = {}
-        #: Which partition has a node; arguments, attributes and the output are in none.
+        #: Node -> the name of its partition; arguments, attributes and the output have none.
         self.home: dict[Node, Partition] = {}
         self.base = Graph(tracer_cls=getattr(module.graph, "_tracer_cls", None))
         self.base_values: dict[Node, Node] = {}
@@ -123,7 +124,7 @@ class _Split:
         return result
 
     def _assign(self, callback: Callable[[Node], int]) -> None:
-        """Ask for the part of each node, and copy what stays outside of all parts."""
+        """Assign each node to a partition, and copy the nodes that are in none."""
         for node in self.module.graph.nodes:
             if node.op == "output":
                 continue
@@ -135,7 +136,7 @@ class _Split:
                 self.base_values[node].meta = dict(node.meta)
             elif node.op == "get_attr":
                 if isinstance(value := _attribute(self.module, str(node.target)), Module):
-                    continue  # each part that needs the module reads it itself
+                    continue  # each partition that uses the module reads it itself
                 self.base_values[node] = self.base.get_attr(str(node.target))
                 self.base_values[node].meta = dict(node.meta)
                 self.base_attributes[str(node.target)] = value
@@ -150,7 +151,7 @@ class _Split:
                 self.home[node] = partition
 
     def _find_uses(self) -> None:
-        """Note for each part what it receives, what it returns, and which parts it waits for."""
+        """Find the inputs, outputs and dependencies of each partition."""
         for user in self.module.graph.nodes:
             here = self.home.get(user)
             if here is None and user.op != "output":
@@ -172,8 +173,7 @@ class _Split:
         return node.op == "get_attr" and node not in self.base_values
 
     def _sorted(self, keep_order: bool) -> list[Partition]:
-        """Return the parts with each after those whose results it needs; RuntimeError if there is no such
-        order."""
+        """Return the partitions in topological order; RuntimeError for a cycle."""
         position = {name: k for k, name in enumerate(self.partitions)}
         waiting_for = {name: len(p.dependencies) for name, p in self.partitions.items()}
         ready = [
@@ -211,7 +211,7 @@ class _Split:
             self._copy(node, partition)
 
     def _copy(self, node: Node, partition: Partition) -> None:
-        """Copy a node into a part; names of modules and attributes get along without dots there."""
+        """Copy a node into a partition, where names of modules and attributes have no dots."""
         target = node.target
         if node.op in ("call_module", "get_attr"):
             value = _attribute(self.module, str(target))
@@ -231,14 +231,14 @@ class _Split:
         partition.environment[node] = copied
 
     def _close(self, partition: Partition) -> None:
-        """Have a part return its results, and make it a module."""
+        """Add the output to a partition, and create its module."""
         results = tuple(partition.environment[node] for node in partition.outputs)
         single = len(results) == 1 and not self.tuple_return
         partition.graph.output(results[0] if single else results)
         self.base_attributes[partition.submod_name] = GraphModule(partition.targets, partition.graph)
 
     def _call(self, partition: Partition) -> None:
-        """Call a part in the base graph, and take its results apart."""
+        """Call a partition in the base graph, and index its results."""
         arguments = tuple(self.base_values[node] for node in partition.inputs)
         call = self.base.call_module(partition.submod_name, arguments)
         outputs = list(partition.outputs)

@@ -1,4 +1,4 @@
-"""``split_by_tags``: cut a graph into submodules by the ``tag`` of its nodes, in a given order of the
+"""``split_by_tags``: split a graph into submodules by the ``tag`` of its nodes, in a given order of the
 tags."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def setattr_recursive(obj: object, attr: str, value: object) -> None:
 
 @dataclass
 class Component:
-    """One submodule while it is being made."""
+    """One submodule under construction."""
 
     graph: Graph
     order: int
@@ -83,7 +83,7 @@ class _TagSplit:
                 copied = self.main.placeholder(node.name, type_expr=node.type)
                 copied.meta = dict(node.meta)
                 self.main_values[node] = copied
-            elif node.op != "get_attr":  # attributes are read where they are needed
+            elif node.op != "get_attr":  # attributes are read in each component that uses them
                 self._copy(node)
         raise AssertionError("the graph has no output node: call graph.output(value) first.")
 
@@ -110,7 +110,7 @@ class _TagSplit:
         self.home[node], self.copies[node] = component, copied
 
     def _value(self, used: Node, component: Component) -> Node:
-        """Return what stands for ``used`` in ``component``."""
+        """Return the copy of ``used``, or the placeholder for it, in ``component``."""
         if used.op == "get_attr":
             if used not in component.getattr_maps:
                 copied = component.graph.get_attr(str(used.target), type_expr=used.type)
@@ -151,9 +151,9 @@ def split_by_tags(
     """Return a module that calls a submodule for each of ``tags``, in that order, with the nodes of that
     tag.
 
-    Every node but arguments, attributes and the output has a ``tag``. ``return_fqn_mapping``: return also
-    the new paths of the modules that are called. ``return_tuple``: submodules return a tuple though they
-    have one result.
+    Every node but arguments, attributes and the output has a ``tag``. ``return_fqn_mapping``: return also the
+    new paths of the modules that are called. ``return_tuple``: submodules with one result return a tuple,
+    too.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(lambda x: (x + 1) * 2)
@@ -205,11 +205,10 @@ def _set_path(root: HolderModule, path: str, value: object) -> None:
 
 
 def move_non_tensor_nodes_on_boundary(subgraphs: list[Subgraph]) -> None:
-    """Move nodes whose results are no tensors into the subgraph that uses them, so that only tensors pass
-    between.
+    """Move nodes whose results are no tensors into the subgraph that uses them, so that only tensors cross
+    borders.
 
-    The nodes of a subgraph that return something else to a later one move there, with the like that they
-    need; those that are used in several places stay.
+    Such a node moves if all of its users are in one other subgraph.
     """
     home = {node: subgraph for subgraph in subgraphs for node in subgraph.nodes}
     for subgraph in reversed(subgraphs):

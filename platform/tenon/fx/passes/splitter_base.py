@@ -1,8 +1,8 @@
-"""Split a program between an accelerator and the CPU: alternating submodules of what is supported and
-what is not.
+"""Split a program between an accelerator and the CPU: alternating submodules of supported and unsupported
+nodes.
 
-Derive ``_SplitterBase``, give it an ``OperatorSupport`` and examples, and call it. Next:
-``split_utils.py`` makes the submodules.
+Derive from ``_SplitterBase``, pass it an ``OperatorSupport`` and examples, and call it. Next:
+``split_utils.py`` creates the submodules.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ __all__ = [
 
 @dataclass
 class _SplitterSettingBase:
-    """How to split.
+    """Options of a splitter.
 
-    ``min_acc_module_size``: smaller parts for the accelerator go to the CPU. ``skip_fusion``: nodes that
-    pass other things than tensors to each other may be parted. ``allow_non_tensor``: parts may pass other
-    things than tensors. ``max_acc_splits``: the most parts for the accelerator, -1 for any number.
+    ``min_acc_module_size``: smaller submodules run on the CPU. ``skip_fusion``: nodes that pass values other
+    than tensors to each other may be separated. ``allow_non_tensor``: submodules may pass values other than
+    tensors. ``max_acc_splits``: the maximum number of submodules on the accelerator, -1 for no limit.
     """
 
     min_acc_module_size: int = 1
@@ -53,12 +53,11 @@ class _SplitterSettingBase:
 
 
 class FxNetSplitterInternalError(Exception):
-    """Splitting has come to a contradiction."""
+    """Nodes cannot be assigned to submodules: they depend on each other, or have a tag already."""
 
 
 class SplitResult(NamedTuple):
-    """The split module, examples of what each submodule receives, and what names of those on the CPU
-    begin with."""
+    """The split module, example inputs of each submodule, and the name prefix of submodules on the CPU."""
 
     split_module: GraphModule
     submodule_inputs: dict[str, Any]  # values of any types
@@ -66,7 +65,7 @@ class SplitResult(NamedTuple):
 
 
 class FxNetAccNodesFinder:
-    """Finds the nodes for the accelerator: supported ones that neither need nor return anything but tensors.
+    """Finds the nodes for the accelerator: supported nodes whose inputs and outputs are tensors only.
 
     With ``allow_non_tensor``, all supported ones.
     """
@@ -78,14 +77,15 @@ class FxNetAccNodesFinder:
         self.acc_nodes: NodeSet = set()
 
     def reduce_acc_nodes_non_tensor_input(self) -> None:
-        """Remove what uses something that is no tensor from the CPU, and what uses that."""
+        """Remove nodes with an input from the CPU that is no tensor, and the nodes that depend on them."""
         self._remove(
             [n for n in self.module.graph.nodes if n.op in CALLABLE_NODE_OPS and n not in self.acc_nodes],
             lambda node: list(node.users),
         )
 
     def reduce_acc_nodes_non_tensor_output(self) -> None:
-        """Remove what returns something that is no tensor to the CPU, and what it got such a thing from."""
+        """Remove nodes that return a non-tensor to the CPU, and the nodes from which they receive
+        non-tensors."""
         while True:
             leaking = [
                 node
@@ -123,7 +123,7 @@ def generate_inputs_for_submodules(
     target_submodules: Iterable[str],
     deepcopy: bool = False,
 ) -> dict[str, Any]:  # values of any types
-    """Run ``model`` on ``inputs`` and return what each of ``target_submodules``, by their paths, receives."""
+    """Run ``model`` on ``inputs`` and return the inputs of each of ``target_submodules``, by path."""
     received: dict[str, Any] = {}  # values of any types
     targets, handles = set(target_submodules), []
 
@@ -179,17 +179,17 @@ class _SplitterBase:
         return self._node_submodule_map
 
     def find_deps(self) -> dict[Node, NodeSet]:
-        """Return for each node that calls something those among such nodes that it uses."""
+        """Return the dependencies of each node, without arguments and attributes."""
         calls = [node for node in self.module.graph.nodes if node.op in CALLABLE_NODE_OPS]
         return {node: {n for n in node.all_input_nodes if n.op in CALLABLE_NODE_OPS} for node in calls}
 
     def update_deps_for_fusions(self) -> None:
-        """Have all nodes of a group wait for what one of them waits for."""
+        """Add the dependencies of each node of a fusion group to all nodes of the group."""
         for node, group in self.fusions.items():
             self.deps[node] |= {n for member in group for n in self.deps[member]} - group
 
     def put_nodes_into_subgraphs(self) -> list[Subgraph]:
-        """Return alternating lists of nodes, each as long as what comes before it allows."""
+        """Return alternating lists of accelerator and CPU nodes, each as long as dependencies allow."""
         order = [node for node in self.module.graph.nodes if node.op in CALLABLE_NODE_OPS]
         subgraphs: list[Subgraph] = []
         done: NodeSet = set()
@@ -209,7 +209,7 @@ class _SplitterBase:
         return subgraphs
 
     def _take(self, order: list[Node], done: NodeSet, acc: bool) -> list[Node]:
-        """Return the nodes of one kind that need nothing but ``done`` and each other, and add them to
+        """Return the nodes of one kind that depend only on ``done`` and each other, and add them to
         ``done``."""
         taken: list[Node] = []
         more = True
@@ -227,7 +227,7 @@ class _SplitterBase:
         return sorted(taken, key=position.__getitem__)
 
     def remove_small_acc_subgraphs(self, subgraphs: list[Subgraph]) -> list[Subgraph]:
-        """Give parts for the accelerator that are too small to the CPU, with the parts around them."""
+        """Merge accelerator subgraphs that are too small with the CPU subgraphs around them."""
         result: list[Subgraph] = []
         for subgraph in subgraphs:
             small = subgraph.is_acc and len(subgraph.nodes) < self.settings.min_acc_module_size
@@ -239,7 +239,7 @@ class _SplitterBase:
         return result
 
     def tag(self, subgraphs: list[Subgraph]) -> None:
-        """Give each node the name of its submodule as its tag."""
+        """Set the tag of each node to the name of its submodule."""
         self.tags = []
         for number, subgraph in enumerate(subgraphs):
             tag = f"_run_on_acc_{number}" if subgraph.is_acc else f"{self.non_acc_submodule_name}{number}"
@@ -252,7 +252,7 @@ class _SplitterBase:
                 self._node_submodule_map[node.name] = tag
 
     def split(self, remove_tag: bool = False) -> GraphModule:
-        """Return the split module; ``remove_tag``: nodes lose their tags."""
+        """Return the split module; ``remove_tag`` deletes the tags afterwards."""
         result: Any = split_by_tags(self.module, self.tags, return_tuple=self.return_tuple)  # of any type
         if remove_tag:
             for node in self.module.graph.nodes:
@@ -268,13 +268,13 @@ class _SplitterBase:
         if 0 <= self.settings.max_acc_splits < parts:
             raise ValueError(
                 f"Cannot fulfill max_acc_splits limit: {parts} parts for the accelerator, at most"
-                f" {self.settings.max_acc_splits} are wanted. Raise min_acc_module_size, or support more."
+                f" {self.settings.max_acc_splits} are allowed. Raise min_acc_module_size or support more ops."
             )
         self.tag(subgraphs)
         return self.split()
 
     def generate_split_results(self) -> SplitResult:
-        """Split the module, and run it to see what submodules receive."""
+        """Split the module, and run it to record the inputs of the submodules."""
         split = self()
         names = [name for name, _ in split.named_children()]
         inputs = generate_inputs_for_submodules(split, self.sample_input, names)

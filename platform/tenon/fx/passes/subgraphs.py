@@ -1,4 +1,4 @@
-"""``Subgraph``: nodes that will be one submodule, for an accelerator or not."""
+"""``Subgraph``: the nodes of a future submodule, on an accelerator or the CPU."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tenon.fx.node import Node
 
 @dataclass
 class Subgraph:
-    """Nodes in order, and where they run."""
+    """Nodes in order, and whether they run on the accelerator."""
 
     is_acc: bool
     nodes: list[Node]

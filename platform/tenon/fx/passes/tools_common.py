@@ -1,4 +1,5 @@
-"""Sorting a graph, names of what nodes call, and groups of nodes that pass other things than tensors on."""
+"""Sort graphs, name the targets of nodes, and group nodes that pass values other than tensors to each
+other."""
 
 from __future__ import annotations
 
@@ -43,8 +44,7 @@ def get_acc_ops_name(k: str | type) -> str:
 
 
 def get_node_target(submodules: Mapping[str, Module], node: Node) -> str:
-    """Return the name of what ``node`` calls: a method's name, a function's path, or the class of a
-    module."""
+    """Return the name of the target of ``node``: a method's name, a function's path, or a module's class."""
     if node.op not in CALLABLE_NODE_OPS:
         raise AssertionError(
             f"Expect op types of {', '.join(sorted(CALLABLE_NODE_OPS))}, but found {node.op}"
@@ -61,7 +61,8 @@ def get_node_target(submodules: Mapping[str, Module], node: Node) -> str:
 
 
 def own_name(name: str) -> str:
-    """Return a name that begins with ``torch.`` as it is here: users may write either."""
+    """Return ``name`` with the prefix ``torch.`` replaced by that of this package, as users may write
+    either."""
     return f"tenon{name[5:]}" if name.startswith("torch.") else name
 
 
@@ -75,7 +76,7 @@ class FxNetAccFusionsFinder:
     """Finds groups of nodes for an accelerator that must stay together, as they pass no tensors to each
     other.
 
-    Calling it returns for each such node the group that it is in.
+    Calling it returns the group of each such node.
     """
 
     def __init__(self, module: GraphModule, acc_nodes: NodeSet) -> None:
@@ -133,10 +134,9 @@ def _reach(start: Iterable[Node], step: Any) -> NodeSet:  # a function from a no
 
 
 def legalize_graph(gm: GraphModule) -> GraphModule:
-    """Give ``gm`` a graph of the same nodes in which each comes after what it uses; return ``gm``.
+    """Sort the graph of ``gm`` topologically; return ``gm``.
 
-    Nodes keep their places where they can: arguments and attributes come first. RuntimeError if nodes use
-    each other in a circle.
+    Nodes keep their order where possible; arguments and attributes come first. RuntimeError for a cycle.
     """
     waiting_for = {node: len(node.all_input_nodes) for node in gm.graph.nodes}
     queue = collections.deque(node for node in gm.graph.nodes if not waiting_for[node])
@@ -157,11 +157,10 @@ def legalize_graph(gm: GraphModule) -> GraphModule:
 
 
 def stable_topological_sort(gm: GraphModule) -> GraphModule:
-    """Move nodes that stand before something that they use behind it, all others keep their order; return
-    ``gm``."""
+    """Sort the graph of ``gm`` topologically, keeping the order where possible; return ``gm``."""
     order = {node: k for k, node in enumerate(gm.graph.nodes)}
     waiting_for = {node: len(node.all_input_nodes) for node in order}
-    # The earliest node that could come next does.
+    # The earliest node whose inputs are complete comes next.
     ready = [order[node] for node in order if not waiting_for[node]]
     nodes, done = list(order), list[Node]()
     heapq.heapify(ready)

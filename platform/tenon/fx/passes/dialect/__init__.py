@@ -1,1 +1,1 @@
-"""Passes for graphs whose functions are of one family of operators."""
+"""Passes for graphs of one operator set."""

@@ -1,1 +1,1 @@
-"""What passes are made of, how they are run in order, and partitions of graphs."""
+"""The base class of passes, the pass manager, and the capability-based partitioner."""

@@ -1,8 +1,7 @@
 """``CapabilityBasedPartitioner``: group the nodes that a backend supports into as few, as large modules
 as possible.
 
-Two groups may become one if no path leaves them and comes back; paths run through other groups as a
-whole, as they will be one node each.
+Two groups can be merged if no path leaves them and returns; each other group counts as one node of a path.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class Partition:
-    """Nodes that will be one module."""
+    """The nodes of one future module."""
 
     def __init__(
         self,
@@ -53,12 +52,12 @@ class Partition:
 
 
 class CapabilityBasedPartitioner:
-    """Proposes partitions of the nodes that ``operator_support`` supports, and makes modules of them.
+    """Proposes partitions of the nodes that ``operator_support`` supports, and replaces them by modules.
 
-    A partition with one node that computes something is dropped, unless ``allows_single_node_partition``
-    or it calls one of ``allowed_single_node_partition_ops``; functions in ``non_compute_ops`` do not
-    count. Names are as in ``get_node_target``. ``skip_horizontal_fusion``: only nodes that use each
-    other's results go together.
+    A partition with one node that computes something is dropped, unless ``allows_single_node_partition`` or
+    it calls one of ``allowed_single_node_partition_ops``; functions in ``non_compute_ops`` do not count.
+    Names are as in ``get_node_target``. ``skip_horizontal_fusion``: only nodes connected by their results are
+    merged.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class CapabilityBasedPartitioner:
         return self.operator_support.is_node_supported(self._submodules, node)
 
     def propose_partitions(self) -> list[Partition]:
-        """Return the partitions; nodes are tried from the last to the first."""
+        """Return the partitions; nodes are visited from the last to the first."""
         merging = _Merging()
         numbers = itertools.count()
         for order, node in enumerate(reversed(self.graph_module.graph.nodes)):
@@ -107,7 +106,7 @@ class CapabilityBasedPartitioner:
         return list({id(p): p for user in node.users if (p := merging.home.get(user)) is not None}.values())
 
     def _follow_producers(self, merging: _Merging) -> None:
-        """Move nodes that only take a tuple apart to where the tuple is made, if anywhere."""
+        """Move ``getitem`` nodes to the partition of the node that returns their tuple, if it has one."""
         for node in self.graph_module.graph.nodes:
             if node.op != "call_function" or node.target is not operator.getitem:
                 continue
@@ -129,11 +128,11 @@ class CapabilityBasedPartitioner:
         return computing > 1
 
     def fuse_partitions(self, partitions: list[Partition], prefix: str = "fused_") -> GraphModule:
-        """Make a module of each partition; return the module of the graph that calls them."""
+        """Replace each partition by a module; return the module of the graph that calls them."""
         return fuse_by_partitions(self.graph_module, [dict(p.nodes) for p in partitions], prefix=prefix)
 
     def remove_bookend_non_compute_ops(self, partitions: list[Partition]) -> None:
-        """Remove from partitions what only moves data, at their beginnings and ends."""
+        """Remove nodes that compute nothing from the beginnings and ends of partitions."""
         free = set(self.non_compute_ops)
 
         def idle(node: Node) -> bool:
@@ -147,12 +146,13 @@ class CapabilityBasedPartitioner:
                 partition.remove_node(node)
 
     def partition_and_fuse(self, prefix: str = "fused_") -> GraphModule:
-        """Propose partitions and make modules of them."""
+        """Propose partitions and replace them by modules."""
         return self.fuse_partitions(self.propose_partitions(), prefix=prefix)
 
 
 def _closed(nodes: Iterable[Node], idle: object, neighbours: object) -> set[Node]:
-    """Return the idle ones of ``nodes`` whose neighbours among them are all idle, and theirs."""
+    """Return the ``nodes`` for which ``idle(node)`` holds and whose neighbours among ``nodes`` are in the
+    result, too."""
     inside, result = set(nodes), set[Node]()
     waiting = collections.deque(inside)
     while waiting:
@@ -166,7 +166,7 @@ def _closed(nodes: Iterable[Node], idle: object, neighbours: object) -> set[Node
 
 
 class _Merging:
-    """Partitions while they grow."""
+    """The partitions during the merging."""
 
     def __init__(self) -> None:
         #: A dictionary keeps the order.
@@ -191,7 +191,7 @@ class _Merging:
             self.home[node] = to
 
     def can_merge(self, a: Partition, b: Partition) -> bool:
-        """Whether no path leaves the two and comes back."""
+        """Whether no path leaves the two partitions and returns."""
         inside = {id(a), id(b)}
         waiting = [user for p in (a, b) for node in p.nodes for user in node.users]
         waiting = [user for user in waiting if id(self.home.get(user)) not in inside]
@@ -209,7 +209,7 @@ class _Merging:
         return True
 
     def merge(self, a: Partition, b: Partition) -> Partition:
-        """Put the smaller partition into the larger one, which is returned."""
+        """Merge the smaller partition into the larger one, which is returned."""
         small, large = (a, b) if a.size() < b.size() else (b, a)
         large.nodes.update(small.nodes)
         self.home.update(dict.fromkeys(small.nodes, large))

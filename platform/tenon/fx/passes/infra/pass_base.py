@@ -1,4 +1,4 @@
-"""``PassBase``: a pass over a graph, with what must hold before and after it."""
+"""``PassBase``: a pass over a graph with pre- and postconditions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["PassBase", "PassResult"]
 
 
 class PassResult(NamedTuple):
-    """What a pass returns: the module, and whether the pass has changed it."""
+    """The result of a pass: the module, and whether the pass has changed it."""
 
     graph_module: Module
     modified: bool
 
 
 class PassBase(abc.ABC):
-    """Base of passes: a subclass defines ``call``; ``requires`` and ``ensures`` raise an error if
-    something is wrong.
+    """Base of passes: a subclass defines ``call``; ``requires`` and ``ensures`` check its pre- and
+    postcondition.
 
     >>> class Lint(PassBase):
     ...     def call(self, graph_module):
@@ -40,7 +40,8 @@ class PassBase(abc.ABC):
 
     @abc.abstractmethod
     def call(self, graph_module: GraphModule) -> PassResult | None:
-        """Change ``graph_module`` and return it, or a new one; None: nothing to report."""
+        """Change ``graph_module`` and return it, or a new module; None leaves the result to the pass
+        manager."""
 
     def requires(self, graph_module: GraphModule) -> None:  # noqa: B027 - optional
         """Raise an error if the pass cannot run on ``graph_module``."""

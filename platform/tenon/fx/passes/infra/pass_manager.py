@@ -1,4 +1,4 @@
-"""``PassManager``: run passes one after the other, in an order that constraints allow, with checks."""
+"""``PassManager``: run passes in an order that satisfies constraints, with checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Constraint: TypeAlias = Callable[[Pass, Pass], bool]
 
 
 def pass_result_wrapper(fn: Pass) -> Callable[..., PassResult | None]:
-    """Return ``fn`` as a pass: None, or another module that it returns, become a ``PassResult``."""
+    """Return ``fn`` as a pass whose result, None or a module, is converted to a ``PassResult``."""
     if fn is None:
         raise TypeError("pass_result_wrapper needs a function, got None.")
 
@@ -58,7 +58,7 @@ def _name(fn: object) -> str:
 
 
 def _validate_pass_schedule_constraint(constraint: Constraint, passes: list[Pass]) -> None:
-    """Raise RuntimeError if two passes stand in an order that the constraint forbids."""
+    """Raise RuntimeError if the order of two passes violates the constraint."""
     for i, first in enumerate(passes):
         for j, second in enumerate(passes[i + 1 :], i + 1):
             if not constraint(first, second):
@@ -69,8 +69,8 @@ def _validate_pass_schedule_constraint(constraint: Constraint, passes: list[Pass
 
 
 def _topological_sort_passes(passes: list[Pass], constraints: list[Constraint]) -> list[Pass]:
-    """Return the passes in an order that all constraints allow, close to theirs; RuntimeError if there is
-    none."""
+    """Return the passes in an order that satisfies all constraints, close to the given one; RuntimeError if
+    there is none."""
     count = len(passes)
     before = [
         [i for i in range(count) if i != j and not all(c(passes[j], passes[i]) for c in constraints)]
@@ -87,11 +87,11 @@ def _topological_sort_passes(passes: list[Pass], constraints: list[Constraint]) 
 
 
 class PassManager:
-    """Runs passes on a module, all of them up to ``steps`` times, until none of them changes anything.
+    """Runs passes on a module, up to ``steps`` times, until none of them changes it.
 
-    ``add_checks`` sets a function that looks at the module at the end, and with
-    ``run_checks_after_each_pass`` after each pass; it raises an error if something is wrong, which
-    ``suppress_check_failures`` turns into a log message.
+    ``add_checks`` sets a function that checks the module at the end, and with ``run_checks_after_each_pass``
+    after each pass. It raises an error for an invalid module; ``suppress_check_failures`` logs the error
+    instead.
 
     >>> import tenon
     >>> def negate(gm):
@@ -138,12 +138,12 @@ class PassManager:
         self._validated = True
 
     def solve_constraints(self) -> None:
-        """Put the passes into an order that the constraints allow; RuntimeError if there is none."""
+        """Sort the passes so that the constraints are satisfied; RuntimeError if that is impossible."""
         self.passes = _topological_sort_passes(self.passes, self.constraints)
         self._validated = True
 
     def add_checks(self, check: Callable[[Module], None]) -> None:
-        """Have ``check(module)`` look at the module; TypeError for a function with other parameters."""
+        """Check the module by ``check(module)``; TypeError for a function with other parameters."""
         parameters = list(inspect.signature(check).parameters.values())
         if len(parameters) != 1:
             raise TypeError(
@@ -153,7 +153,7 @@ class PassManager:
         self.check = check  # type: ignore[assignment,method-assign]
 
     def check(self, module: Module) -> None:
-        """Look at the module: ``add_checks`` replaces this, which accepts everything."""
+        """Check the module; this default accepts every module, ``add_checks`` replaces it."""
 
     def _checked(self, module: Module) -> None:
         try:

@@ -1,1 +1,1 @@
-"""Finding subgraphs in a graph, and making modules of them."""
+"""Find subgraphs of a graph, and replace them by modules."""

@@ -1,5 +1,4 @@
-"""Arguments of two calls of one function side by side, with defaults where only one of them states an
-argument."""
+"""Match the arguments of two calls of one function, with defaults for arguments that only one call passes."""
 
 from __future__ import annotations
 
@@ -37,8 +36,7 @@ def bound_arguments(pn: Node, gn: Node) -> tuple[Arguments, Arguments]:
 
 
 def _function(node: Node) -> Callable[..., Any] | None:  # any function
-    """Return the function whose signature tells the defaults of what ``node`` calls, None if none is
-    known."""
+    """Return the function whose signature has the defaults of the call ``node``; None if it is unknown."""
     if node.op == "call_method":
         return getattr(Tensor, str(node.target), None)
     if node.op != "call_function":
@@ -55,7 +53,7 @@ def _function(node: Node) -> Callable[..., Any] | None:  # any function
 
 
 def _like(default: Any, given: Any) -> Any:  # arguments of any type
-    """Return ``default`` in the form of ``given``: one number that stands for several is written out."""
+    """Return ``default`` in the form of ``given``: a number that applies to several axes is repeated."""
     if isinstance(given, (list, tuple)) and isinstance(default, (int, float)):
         return type(given)([default] * len(given))
     return default

@@ -1,4 +1,4 @@
-"""Replace sets of nodes by calls of modules that have them as their graphs."""
+"""Replace sets of nodes by calls of modules that contain them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FUSIBLE = frozenset(["get_attr", "call_module", "call_function", "call_method"]
 
 
 def topo_sort(nodes: list[Node]) -> list[Node]:
-    """Return ``nodes`` with each after those of them that it uses; AssertionError for a circle."""
+    """Return ``nodes`` in topological order; AssertionError for a cycle."""
     inside = dict.fromkeys(nodes)
     waiting_for = {node: sum(n in inside for n in node.all_input_nodes) for node in inside}
     ready = [node for node in inside if not waiting_for[node]]
@@ -36,7 +36,7 @@ def topo_sort(nodes: list[Node]) -> list[Node]:
 
 
 def validate_partition(partition: Iterable[Node]) -> bool:
-    """Whether the nodes can be one: no path leaves them and comes back."""
+    """Whether the nodes can be fused to one: no path leaves them and returns."""
     inside = set(partition)
     seen = {user for node in inside for user in node.users if user not in inside}
     waiting = list(seen)
@@ -60,7 +60,7 @@ def fuse_as_graphmodule(
 ) -> tuple[GraphModule, tuple[Node, ...], tuple[Node, ...]]:
     """Return a module with copies of ``nodes``, sorted, and the nodes that are its inputs and its results.
 
-    ``gm`` stays as it is. ``always_return_tuple``: the module returns a tuple though it has one result.
+    ``gm`` is not changed. ``always_return_tuple``: the module returns a tuple even for one result.
     """
     for node in nodes:
         if node.graph.owning_module is not gm:
@@ -114,9 +114,9 @@ def insert_subgm(
     orig_outputs: tuple[Node, ...],
     insertion_point: Node | None = None,
 ) -> GraphModule:
-    """Add ``sub_gm`` to ``gm`` and have a call of it compute what ``orig_outputs`` did; return ``gm``.
+    """Add ``sub_gm`` to ``gm`` and replace ``orig_outputs`` by the results of a call of it; return ``gm``.
 
-    The call stands after ``insertion_point``; without one, after the last of ``orig_inputs`` and
+    The call is inserted after ``insertion_point``, by default after the last of ``orig_inputs`` and
     ``orig_outputs``.
     """
     name = type(sub_gm).__name__
@@ -142,7 +142,7 @@ def insert_subgm(
 
 
 def erase_nodes(gm: GraphModule, nodes: list[Node]) -> None:
-    """Erase ``nodes``, which are in order."""
+    """Erase ``nodes``, which are in topological order."""
     for node in reversed(nodes):
         gm.graph.erase_node(node)
 

@@ -1,8 +1,7 @@
 """``SubgraphMatcher``: find the places where a small graph, the pattern, occurs in a larger one.
 
-Matching starts at the pattern's anchors, the results that only its output uses, and walks to their
-inputs. A placeholder of the pattern stands for any node or value. Next: ``tenon.fx.subgraph_rewriter``
-replaces matches.
+Matching starts at the pattern's anchors, the results that only its output uses, and proceeds to their inputs.
+A placeholder of the pattern matches any node or value. Next: ``tenon.fx.subgraph_rewriter`` replaces matches.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ class InternalMatch:
 
     #: Nodes of the graph from which matching started.
     anchors: list[Node]
-    #: Nodes of the pattern -> what they match: nodes of the graph; for placeholders also plain values.
+    #: Nodes of the pattern -> the nodes that they match; for placeholders also plain values.
     nodes_map: dict[Node, Any] = field(default_factory=dict)  # nodes or values of any type
-    #: What the pattern's placeholders match, in their order.
+    #: The nodes or values that match the pattern's placeholders, in order.
     placeholder_nodes: list[Any] = field(default_factory=list)  # nodes or values of any type
-    #: What the pattern's results match, in their order.
+    #: The nodes that match the pattern's results, in order.
     returning_nodes: list[Node] = field(default_factory=list)
     #: Names that the pattern gives to nodes -> the nodes that they match.
     name_node_map: dict[str, Node] = field(default_factory=dict)
@@ -86,15 +85,15 @@ class SubgraphMatcher:
     def match(self, graph: Graph, node_name_match: str = "") -> list[InternalMatch]:
         """Return the matches in ``graph``, in its order.
 
-        A node of the pattern whose name contains ``node_name_match`` matches nodes with it in theirs,
-        whatever they call.
+        A node of the pattern whose name contains ``node_name_match`` matches all nodes whose names contain
+        it, whatever their targets.
         """
         candidates = [
             [node for node in graph.nodes if self._nodes_are_equal(anchor, node, node_name_match)]
             for anchor in self.pattern_anchors
         ]
         found = [m for m in self._complete(candidates, node_name_match) if self._is_contained(m.nodes_map)]
-        # What would use its own result when it is one node is no match.
+        # A match that would depend on its own result as one node is dropped.
         found = [m for m in found if validate_partition(self._matched(m))]
         for match in found:
             match.placeholder_nodes = [
@@ -104,7 +103,7 @@ class SubgraphMatcher:
         return self._remove_overlapping_matches(found) if self.remove_overlapping_matches else found
 
     def _complete(self, candidates: list[list[Node]], name: str) -> Iterator[InternalMatch]:
-        """Yield a match for each choice of anchors from which the whole pattern can be followed."""
+        """Yield a match for each choice of anchors from which the whole pattern matches."""
         for anchors in itertools.product(*candidates):
             match = InternalMatch(anchors=list(anchors))
             if all(
@@ -139,8 +138,8 @@ class SubgraphMatcher:
         return self._match_attributes(pn, gn) if pn.op == "get_attr" else bool(pn.target == gn.target)
 
     def _is_contained(self, nodes_map: dict[Node, Any]) -> bool:  # nodes or values of any type
-        """Whether nobody else uses what lies inside of the match: only results and inputs may have other
-        users."""
+        """Whether the inner nodes of the match have no users outside; only results and inputs may have
+        some."""
         inside = {gn: pn for pn, gn in nodes_map.items() if pn.op != "placeholder" and isinstance(gn, Node)}
         return all(
             user in inside
@@ -160,7 +159,7 @@ class SubgraphMatcher:
         return disjoint
 
     def _match_literals(self, pn: Any, gn: Any, match: InternalMatch) -> bool:  # one is no node
-        """Whether two arguments match of which one or none is a node."""
+        """Whether two arguments match of which at most one is a node."""
         if isinstance(pn, Node):
             if pn.op != "placeholder":
                 return False
@@ -190,7 +189,8 @@ class SubgraphMatcher:
         return self._match_literals(pn, gn, match)
 
     def _match_nodes(self, pn: Node, gn: Node, match: InternalMatch, node_name_match: str = "") -> bool:
-        """Add ``pn`` -> ``gn`` and what they use to ``match``, or leave it as it is and return False."""
+        """Add ``pn`` -> ``gn`` and their inputs to ``match``; return False, without changing it, if they do
+        not match."""
         if pn in match.nodes_map:
             return match.nodes_map[pn] is gn
         if any(gn is known for known in match.nodes_map.values()):
@@ -215,7 +215,8 @@ def _attribute(node: Node) -> Any:  # of any type
 
 
 def _pairs(pn: Node, gn: Node) -> Iterator[tuple[Any, Any]]:  # nested arguments
-    """Yield the arguments of two nodes side by side; defaults stand for those that one of them leaves out."""
+    """Yield pairs of arguments of two nodes; an argument that one of them omits is paired with its
+    default."""
     if len(pn.args) != len(gn.args) or pn.kwargs.keys() != gn.kwargs.keys():
         ours, theirs = bound_arguments(pn, gn)
     else:
@@ -225,6 +226,6 @@ def _pairs(pn: Node, gn: Node) -> Iterator[tuple[Any, Any]]:  # nested arguments
 
 
 def compare_graphs(left: Graph, right: Graph) -> bool:
-    """Whether two graphs are the same up to names, as far as matching tells."""
+    """Whether two graphs are equal up to names, by matching one as a pattern in the other."""
     matcher = SubgraphMatcher(left, match_output=True, match_placeholder=True)
     return len(matcher.match(right)) > 0

@@ -1,4 +1,4 @@
-"""A matcher whose pattern returns, beside its results, a dictionary of names for nodes in it."""
+"""A matcher for patterns that return, besides their results, a dictionary from names to nodes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Find the parts of a graph of operators that were one module or function of the program that it was
-traced from.
+"""Find the nodes of a graph of operators that come from one module or function of the traced program.
 
-Nodes say so in ``meta``: ``source_fn_stack``, a list of (name, module class or function), or
-``torch_fn``, a name with a number for each call and what was called.
+``meta`` of a node records that: ``source_fn_stack`` is a list of (name, module class or function),
+``torch_fn`` a pair of a numbered name for each call and the called function.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ class SourcePartition:
     """The nodes of one call."""
 
     nodes: list[Node]
-    #: What was called: a module's class, a function, or its name.
+    #: The called object: a module's class, a function, or its name.
     source: Any  # of any of these types
     #: Nodes from which the call receives values, and those of its nodes that others use.
     input_nodes: list[Node] = field(default_factory=list)
@@ -37,7 +36,7 @@ def get_source_partitions(
     wanted_sources: list[Any],
     filter_fn: Callable[[Node], bool] | None = None,  # of any type
 ) -> dict[Any, list[SourcePartition]]:  # sources are of any type
-    """Return for each of ``wanted_sources`` that the graph has its calls, in order.
+    """Return the calls of each of ``wanted_sources`` that occurs in the graph, in order.
 
     ``filter_fn``: only partitions all of whose results it accepts.
     """
@@ -58,7 +57,8 @@ def get_source_partitions(
 
 
 def _call_of(node: Node, sources: list[Any]) -> tuple[Any, str] | None:  # sources are of any type
-    """Return which of the wanted sources ``node`` belongs to, and the name of the call."""
+    """Return the source among ``sources`` that ``node`` belongs to, and the name of the call; None if there
+    is none."""
     stack = node.meta.get("source_fn_stack")
     if stack:
         name, source = stack[-1]

@@ -1,5 +1,4 @@
-"""Make a module of a graph that was cut out of another module's, with the modules and tensors that it
-reads."""
+"""Create a module from a subgraph of another module, with the modules and tensors that it reads."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ __all__ = ["HolderModule", "lift_subgraph_as_module"]
 
 
 class HolderModule(Module):
-    """A module that has nothing but submodules."""
+    """A module that has submodules only."""
 
     def __init__(self, d: dict[str, Module]) -> None:
         super().__init__()
@@ -22,7 +21,8 @@ class HolderModule(Module):
 def lift_subgraph_as_module(
     gm: GraphModule, subgraph: Graph, comp_name: str = "", class_name: str = "GraphModule"
 ) -> tuple[GraphModule, dict[str, str]]:
-    """Return a module of ``subgraph`` with what it reads of ``gm``, and the names of that, old to new.
+    """Return a module of ``subgraph`` with the modules and tensors that it reads from ``gm``, and a map of
+    their old names to new ones.
 
     With ``comp_name`` new names begin with it: the name that the module will have.
     """

@@ -1,1 +1,1 @@
-"""Passes for graphs of any functions."""
+"""Passes that are independent of the operator set."""

@@ -1,4 +1,4 @@
-"""``CSEPass``: nodes that compute the same of the same inputs become one."""
+"""``CSEPass``: common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tenon.fx.passes.infra.pass_base import PassBase, PassResult
 from tenon.ops import aten
 from tenon.ops.aten import Operator
 
-#: Operators whose results differ each time, or that change something.
+#: Operators that are random or have side effects.
 _RANDOM = [
     "bernoulli",
     "binomial",
@@ -33,7 +33,7 @@ _RANDOM = [
     "random",
     "rrelu_with_noise",
 ]
-#: Operators whose result has no elements yet: two of them must stay two.
+#: Operators that return uninitialised memory, of which two must stay distinct.
 _EMPTY = ["empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"]
 
 
@@ -43,8 +43,8 @@ def get_CSE_banned_ops() -> set[Operator]:
 
 
 class CSEPass(PassBase):
-    """Merges calls of functions with equal arguments; ``banned_ops`` are never merged, nor what changes
-    an argument.
+    """Merges calls of functions with equal arguments; ``banned_ops`` and calls that change an argument are
+    never merged.
 
     >>> import tenon
     >>> traced = tenon.fx.symbolic_trace(lambda x: x.neg() + tenon.cos(x) + tenon.cos(x))
@@ -79,7 +79,8 @@ class CSEPass(PassBase):
         return PassResult(GraphModule(graph_module, new), modified)
 
     def _key(self, node: Node, copies: dict[Node, Node]) -> Hashable | None:
-        """Return what is equal for nodes that compute the same; None for those that may not be merged."""
+        """Return a key that is equal for nodes that compute the same value; None for nodes that may not be
+        merged."""
         if node.op != "call_function":
             return None
         target = getattr(node.target, "overloadpacket", node.target)
@@ -106,8 +107,8 @@ def _changes_arguments(node: Node) -> bool:
 
 
 def _frozen(value: Any, copies: dict[Node, Node]) -> Any:  # nested arguments
-    """Return arguments as something hashable, with nodes as their copies and each plain value with its
-    type."""
+    """Return arguments in hashable form, with nodes replaced by their copies and plain values paired with
+    their types."""
     if isinstance(value, Node):
         return copies[value]
     if isinstance(value, (list, tuple)):
