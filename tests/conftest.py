@@ -37,6 +37,10 @@ ALONE = tuple(f"tests/training/test_{name}.py" for name in ("compress", "compres
 BROWSER = tuple(f"tests/dashboard/test_{name}.py" for name in ("access", "browser", "stock_tabs"))
 
 
+# Runs sign their checkpoints with a key of the account: with one of the tests, here.
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="tenon-config-")
+atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
+
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)
 os.environ.update(OPEN_MPI)

@@ -7,10 +7,13 @@ folder.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import json
 from pathlib import Path
 from typing import TypeAlias
 
+import click
 import numpy as np
 
 from tenon.distributed.communication.communicator import Communicator
@@ -20,9 +23,11 @@ from tenon.errors import CheckpointError
 from tenon.plugins.manager import host
 from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
+from tenon.serialize.user_key import is_signed, sign
 from tenon.training import randomness
 from tenon.training.config import canonical
 from tenon.training.session import Session
+from tenon.training.trust import Trust, imports, listing
 
 FOLDER = "checkpoints"
 #: A run folder and the sections of the checkpoint from which it is resumed.
@@ -44,6 +49,7 @@ def save(session: Session) -> None:
         return
     if session.writer is None:
         session.writer = CheckpointWriter(session.folder / FOLDER, session.config.checkpoint.keep)
+    config = canonical(session.config)
     session.writer.save(
         session.step,
         {
@@ -59,7 +65,8 @@ def save(session: Session) -> None:
                 "samples_seen": session.samples_seen,
             },
             "metrics": session.metrics,
-            "config": canonical(session.config),
+            "config": config,
+            "signature": sign(config) if imports(session.config.model_dump()) else "",
             "plugins": plugins,
         },
     )
@@ -77,10 +84,11 @@ def has_checkpoints(run: Path) -> bool:
     return bool(checkpoints(run / FOLDER))
 
 
-def fetch(communicator: Communicator, run: Path) -> Resumed:
+def fetch(communicator: Communicator, run: Path, trust: Trust) -> Resumed:
     """The run folder and the newest valid checkpoint of ``run``, a run folder or one checkpoint file.
 
-    Collective: rank 0 reads and broadcasts; all ranks raise CheckpointError if there is none.
+    Collective: rank 0 reads and broadcasts; all ranks raise CheckpointError if there is none, and ConfigError
+    if its configuration imports what ``trust`` does not allow.
     """
     content, path, problem = b"", None, None
     if communicator.rank == 0:
@@ -100,7 +108,25 @@ def fetch(communicator: Communicator, run: Path) -> Resumed:
         data = communicator.broadcast(data, 0, name="checkpoint").wait()
     path = Path(name)
     folder = path.parent.parent if path.parent.name == FOLDER else path.parent
-    return folder, read_checkpoint(_Content(data.data, name))
+    sections = read_checkpoint(_Content(data.data, name))
+    saved = sections.get("config")
+    settings = _settings(saved, path)
+    if imports(settings):
+        signed = is_signed(str(saved), str(sections.get("signature", "")))
+        answers = communicator.all_gather_bytes(encode(signed), name="signature")
+        trusted = trust.check(settings, decode(answers[0]), path)  # rank 0's key: the others may have no home
+        if trusted and communicator.rank == 0:
+            click.echo(f"--trust: imports and calls {listing(trusted)}, as {path} says", err=True)
+    return folder, sections
+
+
+def _settings(saved: object, path: Path) -> dict[str, object]:
+    """The configuration in a checkpoint, parsed; CheckpointError if it has none."""
+    with contextlib.suppress(json.JSONDecodeError):
+        settings = json.loads(saved) if isinstance(saved, str) else None
+        if isinstance(settings, dict):
+            return settings
+    raise CheckpointError(f"{path} holds no configuration of a run: `tenon train` did not write it.")
 
 
 class _Content(io.BytesIO):

@@ -27,6 +27,7 @@ from tenon.errors import (
 from tenon.training import checkpoint, config, loop
 from tenon.training.recipe import Recipe, recipe_named
 from tenon.training.session import Metrics, Session
+from tenon.training.trust import IMPORTED, Trust
 
 REFUSED = 2
 
@@ -54,6 +55,9 @@ REFUSED = 2
     "--elastic", "is_elastic", is_flag=True, help="Continue with fewer ranks if one is killed. Experimental."
 )
 @click.option("--profile", is_flag=True, help="Write traces of some steps to the run folder; see [profile].")
+@click.option(
+    "--trust", is_flag=True, help="Import whatever a checkpoint names, though it was written elsewhere."
+)
 @click.option("--show-config", is_flag=True, help="Print the resolved configuration and stop.")
 def train(
     what: str | None,
@@ -62,14 +66,19 @@ def train(
     folder: Path | None,
     is_elastic: bool,
     profile: bool,
+    trust: bool,
     show_config: bool,
 ) -> None:
     """Train a recipe (see `tenon plugins`) or the model of a TOML file.
 
-    Under `mpirun -n N` the batch of each step is divided among N ranks; without a launcher there is one rank.
+    With --resume a FILE.toml only confirms which code the run may import; its settings are those of the
+    run, changed by --set. Under `mpirun -n N` the batch of each step is divided among N ranks; without a
+    launcher there is one rank.
     """
     try:
-        resumed = _resumed(what, resume, folder)
+        if resume is not None and what is not None and not what.endswith(".toml"):
+            raise ConfigError(f"--resume takes its configuration from the run; leave out {what!r}.")
+        resumed = _resumed(resume, folder, trust_in(what, overrides, trust))
         resolved, recipe = resolve(what, overrides, resumed, profile)
         if show_config:
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
@@ -91,7 +100,8 @@ def _run_elastic(session: Session, recipe: Recipe | None) -> Metrics:
     while True:
         try:
             if current is None:
-                current = loop.open_session(resolved, recipe, _resumed(None, None, folder), folder)
+                saved = _resumed(None, folder, Trust(replaced=IMPORTED))  # ``resolved`` has been checked
+                current = loop.open_session(resolved, recipe, saved, folder)
             return loop.run(current)
         except RankFailedError:
             current = None
@@ -103,16 +113,21 @@ def _run_elastic(session: Session, recipe: Recipe | None) -> Metrics:
             size = communicator.size
 
 
-def _resumed(what: str | None, resume: Path | None, folder: Path | None) -> checkpoint.Resumed | None:
+def trust_in(what: str | None, overrides: tuple[str, ...], everything: bool = False) -> Trust:
+    """What a checkpoint may import: the names of the user's configuration file and of ``--set``."""
+    layers = [config.read_file(Path(what))] if what is not None and what.endswith(".toml") else []
+    return Trust.of(layers, [config.read_override(text) for text in overrides], everything)
+
+
+def _resumed(resume: Path | None, folder: Path | None, trust: Trust) -> checkpoint.Resumed | None:
     """The run folder and checkpoint to resume from; None for a new run."""
-    if resume is not None and (what is not None or folder is not None):
-        other = repr(what) if what is not None else "--run"
-        raise ConfigError(f"--resume takes its configuration from the run; leave out {other}.")
+    if resume is not None and folder is not None:
+        raise ConfigError("--resume names the folder of the run already; leave out --run.")
     if folder is not None:
         # Rank 0 decides: the others may not see the folder, or see it later.
         answers = launch().all_gather_bytes(encode(checkpoint.has_checkpoints(folder)), name="run folder")
         resume = folder if decode(answers[0]) else None
-    return None if resume is None else checkpoint.fetch(launch(), resume)
+    return None if resume is None else checkpoint.fetch(launch(), resume, trust)
 
 
 def resolve(

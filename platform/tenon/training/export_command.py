@@ -40,6 +40,7 @@ _RUNS, _STEPS = 3, 10
 @click.option("--train", is_flag=True, help="Export a training step: forward, backward and optimizer.")
 @click.option("--any-batch-size", is_flag=True, help="Let the size of the batch change from run to run.")
 @click.option("--data", help="module:name of the data, where the run's own is not installed here.")
+@click.option("--trust", is_flag=True, help="Import whatever the run names, though it was written elsewhere.")
 @click.option("--overwrite", is_flag=True, help="Replace the folder if it exists.")
 def export(
     run: Path,
@@ -49,6 +50,7 @@ def export(
     train: bool,
     any_batch_size: bool,
     data: str | None,
+    trust: bool,
     overwrite: bool,
 ) -> None:
     """Write the model of RUN_OR_FILE to a folder that checks itself.
@@ -67,7 +69,7 @@ def export(
             graph, calls = _of_bundle(run)
             model = None
         else:
-            session = _opened(run, train, data)
+            session = _opened(run, train, data, trust)
             graph, calls = _of_run(session, batch_size, train, any_batch_size)
             model = None if train else session.model
         folder = bundles.save(graph, output, targets=chosen, calls=calls, overwrite=overwrite, model=model)
@@ -107,13 +109,14 @@ def _of_bundle(folder: Path) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
     return read.graph, calls
 
 
-def _opened(run: Path, train: bool, data: str | None) -> Session:
+def _opened(run: Path, train: bool, data: str | None, trust: bool) -> Session:
     """Return a session with the model of a run, of a checkpoint, or of the run's compressed model."""
     settings: dict[str, object] = {"device": "cpu"}
     if data is not None:
         settings |= {"data": data, "data_options": {}}
     compressed = run if run.suffix == serialize.SAFETENSORS else None
-    folder, saved = runs.find(run if compressed is None else compressed.parent.parent)
+    run_folder = run if compressed is None else compressed.parent.parent
+    folder, saved = runs.find(run_folder, trust=trust, replaced=() if data is None else ("data",))
     with tempfile.TemporaryDirectory(prefix="tenon-export-") as temporary:
         session = runs.reopen(folder, saved, Path(temporary) / "run", settings=settings)
     if compressed is not None:

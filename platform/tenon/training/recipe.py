@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import importlib.util
 import inspect
 import sys
+import sysconfig
+import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +71,7 @@ def target(path: str, key: str) -> Any:  # a model, a function: the caller check
     folder = str(Path.cwd())
     if folder not in sys.path:
         sys.path.insert(0, folder)
+    _refuse_standard_library(module_name, f"{key} = {path!r}")
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -84,12 +89,44 @@ def target(path: str, key: str) -> Any:  # a model, a function: the caller check
             near = difflib.get_close_matches(part, dir(value), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{key} = {path!r}: {module_name} has no {part!r}.{hint}") from None
+    defined_in = getattr(value, "__module__", None)
+    if isinstance(defined_in, str):
+        _refuse_standard_library(defined_in, f"{key} = {path!r}")
     return value
+
+
+def _refuse_standard_library(module: str, setting: str) -> None:
+    """ConfigError if ``module`` belongs to Python itself, which has neither models nor data."""
+    top = module.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # __main__ of a script
+        return
+    if spec is None or top not in sys.stdlib_module_names:
+        return
+    origin = spec.origin or ""
+    if not spec.has_location or Path(origin).is_relative_to(sysconfig.get_path("stdlib")):
+        raise ConfigError(
+            f"{setting}: {module!r} is a module of Python's standard library. If you mean a file of yours,"
+            " rename it."
+        )
+
+
+def _check_callable(make: object, setting: str, what: str) -> None:
+    """ConfigError, before anything is called, unless ``make`` is a class or function written in Python."""
+    if isinstance(make, functools.partial):
+        make = make.func
+    if not callable(make) or isinstance(make, types.BuiltinFunctionType):
+        raise ConfigError(f"{setting} names {make!r}, a {type(make).__name__}; it must be {what}.")
 
 
 def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
     """The model of the run."""
     make = target(config.model, "model") if config.model is not None else _required(recipe).model
+    what = "a tenon.nn.Module, or a function that returns one"
+    _check_callable(make, f"model = {config.model!r}", what)
+    if isinstance(make, type) and not issubclass(make, Module):
+        raise ConfigError(f"model = {config.model!r} names a class, {make.__qualname__}; it must be {what}.")
     model = _call(make, config.model_options, "model_options")
     if not isinstance(model, Module):
         raise ConfigError(
@@ -101,6 +138,7 @@ def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
 def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
     """The training and test data of the run."""
     make = target(config.data, "data") if config.data is not None else _required(recipe).data
+    _check_callable(make, f"data = {config.data!r}", "a function that returns Splits(train, test)")
     splits = as_splits(
         _call(make, config.data_options, "data_options"), f"data = {config.data or config.recipe!r}"
     )
@@ -113,7 +151,15 @@ def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
 def build_loss(config: RunConfig) -> Loss:
     """The loss function of the run."""
     if ":" in config.loss:
-        return target(config.loss, "loss")
+        found = target(config.loss, "loss")
+        what = "a function of (output, target)"
+        _check_callable(found, f"loss = {config.loss!r}", what)
+        if isinstance(found, type):
+            raise ConfigError(
+                f"loss = {config.loss!r} names a class, {found.__qualname__}; it must be {what}."
+            )
+        loss_function: Loss = found
+        return loss_function
     loss: Loss | None = getattr(functional, config.loss, None)
     if loss is None:
         known = [n for n in dir(functional) if n.endswith(("_loss", "_entropy", "_with_logits"))]

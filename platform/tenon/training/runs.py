@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tenon.data.collate import fetch
@@ -26,6 +26,7 @@ from tenon.training import checkpoint, command, loop, step
 from tenon.training.command import refuse
 from tenon.training.recipe import build_model
 from tenon.training.session import Metrics, Session
+from tenon.training.trust import Trust
 
 __all__ = [
     "batches",
@@ -45,11 +46,14 @@ def is_launched() -> bool:
     return launched() is not None
 
 
-def find(run: Path) -> checkpoint.Resumed:
+def find(run: Path, *, trust: bool = False, replaced: Collection[str] = ()) -> checkpoint.Resumed:
     """The folder of ``run``, a run folder or a checkpoint file, and its newest checkpoint; CheckpointError if
     it has none.
+
+    ConfigError if its configuration names code to import, and this account has not written it. ``replaced``:
+    keys that ``reopen`` replaces. ``trust``: import whatever it names, the option ``--trust`` of commands.
     """
-    return checkpoint.fetch(launch(), run)
+    return checkpoint.fetch(launch(), run, Trust(replaced=replaced, everything=trust))
 
 
 def reopen(

@@ -88,6 +88,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
 @click.option(
     "--batch-sizes", default="1,32", show_default=True, callback=_sizes, help="Batch sizes to time."
 )
+@click.option("--trust", is_flag=True, help="Import whatever the run names, though it was written elsewhere.")
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder; RUN/compressed by default."
 )
@@ -102,6 +103,7 @@ def compress(
     data: str | None,
     overrides: tuple[str, ...],
     batch_sizes: tuple[int, ...],
+    trust: bool,
     output: Path | None,
 ) -> None:
     """Make the model of a finished RUN smaller: prune, train again, quantize.
@@ -121,7 +123,7 @@ def compress(
             resolve("pruners", criterion)  # so that a wrong name is found before the training
         if scheme is not None:
             resolve("quantizers", scheme)
-        folder, session, original = _open_run(run, data, overrides, epochs, output)
+        folder, session, original = _open_run(run, data, overrides, epochs, output, trust)
         accuracy_of = _accuracy_function(session)
         if points is not None and accuracy_of is None:
             raise errors.ConfigError(
@@ -152,10 +154,15 @@ def compress(
 
 
 def _open_run(
-    run: Path, data: str | None, overrides: tuple[str, ...], epochs: int, output: Path | None
+    run: Path,
+    data: str | None,
+    overrides: tuple[str, ...],
+    epochs: int,
+    output: Path | None,
+    trust: bool,
 ) -> tuple[Path, Session, Module]:
     """Return the run's folder, a session that trains its model further, and a copy of the original model."""
-    folder, saved = runs.find(run)
+    folder, saved = runs.find(run, trust=trust, replaced=() if data is None else ("data",))
     settings = {} if data is None else {"data": data, "data_options": {}}
     session = runs.reopen(
         folder,

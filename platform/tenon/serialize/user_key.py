@@ -1,0 +1,68 @@
+"""Sign text with a secret key of this user account, to recognise files that the account has written itself.
+
+The key is 32 random bytes in ``tenon/key`` below ``XDG_CONFIG_HOME`` (``~/.config``), created on first use
+and readable by its owner only. A signature is not a checksum: it says who wrote the text, and with
+HMAC-SHA256 (RFC 2104) nobody can make one without the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from tenon.config import environment
+
+_BYTES = 32
+
+
+def sign(text: str) -> str:
+    """Return the signature of ``text`` in hexadecimal; empty where the account can keep no key."""
+    key = _key(create=True)
+    return "" if key is None else hmac.digest(key, text.encode(), "sha256").hex()
+
+
+def is_signed(text: str, signature: str) -> bool:
+    """Return whether ``signature`` is that of ``text`` by this account's key."""
+    key = _key(create=False)
+    if key is None:
+        return False
+    return hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex().encode(), signature.encode())
+
+
+def path() -> Path:
+    """Return where the key is kept."""
+    return Path(environment("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "tenon" / "key"
+
+
+def _key(create: bool) -> bytes | None:
+    """Return the key; None if there is none, others could have written it, or it cannot be created."""
+    file = path()
+    try:
+        if create and not file.exists():
+            _create(file)
+        with file.open("rb") as opened:
+            status = os.fstat(opened.fileno())
+            if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH | stat.S_IROTH):
+                return None
+            key = opened.read(_BYTES + 1)
+    except OSError:
+        return None  # a home that does not exist or is read-only: nothing is recognised, which is safe
+    return key if len(key) == _BYTES else None
+
+
+def _create(file: Path) -> None:
+    """Write a new key beside ``file`` and move it there unless another process was first."""
+    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(secrets.token_bytes(_BYTES))
+        with contextlib.suppress(FileExistsError):  # another process was first
+            os.link(temporary, file)
+    finally:
+        temporary.unlink()
