@@ -1,5 +1,7 @@
 """Sizes that may change: expressions in the graph, checks at run time, and what is refused."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -139,7 +141,52 @@ def test_a_branch_on_a_size_is_refused_with_the_line():
 
 def test_a_number_that_depends_on_a_size_is_refused_with_the_line():
     with pytest.raises(CaptureError, match=r"mul at .*test_dynamic\.py:\d+ depends on the sizes otherwise"):
-        capture(lambda x: x * (1.0 / x.shape[0]), tenon.ones(3), dynamic={"x": {0: "n"}})
+        capture(lambda x: x * math.cos(x.shape[0]), tenon.ones(3), dynamic={"x": {0: "n"}})
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        lambda n, m: 1.0 / n,
+        lambda n, m: 0.5 * n * m,
+        lambda n, m: 3.0 / (n * m - 1),
+        lambda n, m: 0.1 * n / (n - 1),
+        lambda n, m: 1.0 / ((n + 1) // 2),
+        lambda n, m: 1.0 / math.sqrt(m),
+        lambda n, m: math.sqrt(n * m) * 0.3,
+        lambda n, m: 1.5 + 0.25 / m,
+    ],
+)
+def test_numbers_computed_from_sizes_are_written_as_ops(number):
+    def function(x):
+        return x * number(*x.shape)
+
+    graph = capture(function, tenon.ones(4, 6), dynamic={"x": {0: "n", 1: "m"}})
+
+    for shape in ((3, 5), (8, 2), (31, 17)):
+        x = tenon.randn(shape)
+        assert tenon.allclose(graph.run(x), function(x), rtol=1e-6)
+
+
+def test_batch_norm_trains_with_any_batch():
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 2))
+    optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(x, y):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    x, y = tenon.randn(4, 1, 6, 6), tenon.tensor([0, 1, 1, 0])
+    graph = capture(step, x, y, train=True, dynamic={"x": {0: "batch"}, "y": {0: "batch"}})
+    runner = Runner(graph)
+
+    for size in (2, 4, 7):
+        x, y = tenon.randn(size, 1, 6, 6), tenon.arange(size) % 2
+        assert runner(x, y).item() == pytest.approx(step(x, y).item(), rel=1e-5)
+    assert np.allclose(runner.state["1.running_var"], model[1].running_var.numpy(), rtol=1e-6)
 
 
 def test_a_function_that_fails_at_other_sizes_is_refused():

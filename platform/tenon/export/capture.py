@@ -23,6 +23,7 @@ from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument
 from tenon.export.simplify import simplify
 from tenon.export.spelled_constants import spell_constants
+from tenon.export.spelled_numbers import spell_numbers
 from tenon.graph import shape_requests
 from tenon.graph.graph import Node, Write
 from tenon.random.generator import fork_rng
@@ -120,6 +121,7 @@ def _dynamic(
             problem = problem or error
             continue
         spell_constants(graphs)
+        spell_numbers(graphs, samples)
         merged_graph = merged(graphs, samples)
         example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
         return at_example(merged_graph, symbols, dynamic, example)

@@ -206,7 +206,11 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             )
         grad_fn = tensors[0]._node
         recorded = grad_fn is not None and grad_fn.op is op
-        hidden = grad_fn.residuals if grad_fn is not None and recorded and op.residuals else ()
+        hidden: tuple[Array, ...] = ()
+        if grad_fn is not None and recorded and op.residuals:
+            # Kernels may return numbers of NumPy for 0-d arrays; values are known by their arrays.
+            hidden = tuple(np.asarray(r) if isinstance(r, np.generic) else r for r in grad_fn.residuals)
+            grad_fn.residuals = hidden
         arrays = [r for r in (*raws, *hidden) if hasattr(r, "shape")]
         avals = tuple(Aval(tuple(r.shape), r.dtype) for r in (*raws, *hidden) if hasattr(r, "shape"))
         node = self.graph.call(op, refs, dict(attrs), avals)

@@ -9,12 +9,8 @@ from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.ops.dtype_queries import is_complex
+from tenon.ops.dtype_queries import is_complex, real_dtype
 from tenon.ops.elementwise import Unary
-
-
-def _real(x: Aval) -> Aval:
-    return Aval(x.shape, x.dtype.type(0).real.dtype if x.dtype.kind == "c" else x.dtype)
 
 
 class _Part(Primitive):
@@ -27,7 +23,7 @@ class _Part(Primitive):
 
     def infer(self, x):
         """The input's shape, in the dtype of its real part."""
-        return _real(x)
+        return Aval(x.shape, real_dtype(x))
 
 
 class Real(_Part):
@@ -89,7 +85,7 @@ class ViewAsReal(Primitive):
         """The input's shape with a last axis of size 2 added."""
         if x.dtype.kind != "c":
             raise DTypeError(f"view_as_real is only supported for complex tensors, got {x.dtype}")
-        return Aval((*x.shape, 2), _real(x).dtype)
+        return Aval((*x.shape, 2), real_dtype(x))
 
     def forward(self, xp, x):
         """A view with other strides."""

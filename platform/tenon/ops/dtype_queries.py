@@ -24,6 +24,12 @@ def is_complex(x: Operand) -> bool:
     return dtype_of(x).kind == "c"
 
 
+def real_dtype(x: Operand) -> np.dtype:
+    """The dtype of the real part of ``x``."""
+    dtype = dtype_of(x)
+    return np.empty(0, dtype).real.dtype if dtype.kind == "c" else dtype
+
+
 def is_floating(x: Operand) -> bool:
     """Whether ``x`` has a real floating dtype."""
     return dtype_of(x).kind in "fV"

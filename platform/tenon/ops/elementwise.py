@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+
 from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Operand, OpNamespace
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.ops.dtype_queries import is_complex
+from tenon.ops.dtype_queries import is_complex, real_dtype
 
 _POWERS = {2: "a * a", 0.5: "sqrt(a)", -1: "1 / a", 1: "a", 3: "a * a * a", -0.5: "1 / sqrt(a)"}
 
@@ -225,7 +227,7 @@ class Abs(Unary):
 
     def infer(self, x):
         """The input's shape in a real dtype."""
-        return Aval(x.shape, x.real.dtype if hasattr(x, "real") else x.dtype)
+        return Aval(x.shape, real_dtype(x))
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.sign(x))
@@ -270,7 +272,7 @@ class Where(Primitive):
     def infer(self, condition, x, y):
         """The broadcast shape of all three."""
         like = x if hasattr(x, "dtype") else y
-        dtype = like.dtype if hasattr(like, "dtype") else condition.dtype
+        dtype = like.dtype if hasattr(like, "dtype") else np.result_type(type(x), type(y))
         return Aval(broadcast_shapes(shape_of(condition), shape_of(x), shape_of(y)), dtype)
 
     def forward(self, xp, condition, x, y, *, out=None):

@@ -303,13 +303,16 @@ def write_softplus(b: Builder, node: Node) -> str:
 
 
 def _creates(node: Node) -> bool:
-    return isinstance(node.attrs.get("value", 0), int | float | np.generic)
+    return not isinstance(node.attrs.get("value", 0), complex | np.complexfloating)
 
 
 @form("new_full", "zeros_like", when=_creates)
 def write_full(b: Builder, node: Node) -> str:
-    """Write a constant, or an expanded one where a size is symbolic."""
+    """Write a constant, or an expanded one where a size is symbolic; the value may be a size too."""
     aval, value = node.avals[0], node.attrs.get("value", 0)
+    if not isinstance(value, int | float | np.generic):
+        number = b.reshape(b.cast(b.size(value), aval.dtype), ())
+        return b.call("Expand", number, b.shape(aval.shape)) if aval.shape else number
     if are_numbers(aval.shape) and aval.size <= 64:
         return b.constant(np.full(aval.shape, value, aval.dtype), aval.dtype)
     return b.call("Expand", b.constant(value, aval.dtype), b.shape(aval.shape))
