@@ -288,3 +288,28 @@ def test_runner_keeps_its_own_state():
     assert runner.state["num_batches_tracked"] == 1 and model.num_batches_tracked == 0
     assert runner.state["running_mean"] == pytest.approx([0.3, 0.3])
     assert F.relu(model.running_mean).tolist() == [0.0, 0.0]
+
+
+def test_bytes_read_as_another_dtype_are_refused():
+    with pytest.raises(CaptureError, match=r"as another dtype \(view\(dtype\)\) cannot be captured"):
+        capture(lambda x: x.view(tenon.int32) + 1, tenon.ones(3))
+
+
+def test_one_hot_of_given_classes_is_captured():
+    graph = capture(lambda x: F.one_hot(x, 4), tenon.tensor([0, 1]))
+
+    assert graph.run(tenon.tensor([3, 2])).tolist() == [[0, 0, 0, 1], [0, 0, 1, 0]]
+
+
+def test_nonzero_static_is_captured():
+    graph = capture(lambda x: tenon.nonzero_static(x, size=3), tenon.ones(2, 2))
+
+    assert graph.run(tenon.eye(2)).tolist() == [[0, 0], [1, 1], [-1, -1]]
+
+
+def test_the_magnitude_of_a_spectrum_is_captured():
+    x = tenon.randn(8)
+
+    graph = capture(lambda x: tenon.fft.fft(x).abs(), tenon.ones(8))
+
+    assert tenon.allclose(graph.run(x), tenon.fft.fft(x).abs())

@@ -116,7 +116,7 @@ class Side:
             if SPEC.match(value):
                 return self.tensor(value)
             kind, _, rest = value.partition(":")
-            if kind == "constant":
+            if kind == "constant" and rest:
                 return self.tensor(rest).detach()
             if kind == "whole":
                 return self.lib.tensor([int(v) for v in rest.split(",")])

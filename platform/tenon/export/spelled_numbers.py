@@ -75,19 +75,17 @@ def spell_numbers(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> 
         position += 1
         if any(node.kind != "call" or node.op is not nodes[0].op for node in nodes):
             continue
-        for index, first in enumerate(nodes[0].args):
-            numbers = [node.args[index] if index < len(node.args) else None for node in nodes]
-            if first.__class__ is not float or any(n.__class__ is not float for n in numbers):
-                continue
-            if len(set(numbers)) == 1:
+        for index in range(min(len(node.args) for node in nodes)):
+            numbers = [node.args[index] for node in nodes]
+            if any(number.__class__ is not float for number in numbers) or len(set(numbers)) == 1:
                 continue
             formula = fit_float(numbers, samples)
             if formula is not None:
-                added = {
+                added = [
                     _replace(graph, node, index, formula, sizes)
                     for graph, node, sizes in zip(graphs, nodes, samples, strict=True)
-                }
-                position += max(added)
+                ]
+                position += added[0]
 
 
 def _replace(graph: CapturedGraph, node: Node, index: int, formula: Formula, sizes: Sizes) -> int:

@@ -15,6 +15,8 @@ from tenon.kernels.shapes import AxisError, broadcast_shapes, reduced_shape
 
 _INT = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
+#: In which dtype NumPy adds up, by the kind of the elements.
+_WIDEST = {"b": _INT, "i": _INT, "u": np.dtype(np.uint64)}
 
 
 class Reduction(Primitive):
@@ -51,6 +53,11 @@ class Sum(Total):
     joined_by = "add"
     computes_in_float32 = True
     autocast_cuda = "float32"
+
+    def infer(self, x, *, axes, keepdims=False):
+        """``x`` without ``axes``; integers and booleans add up in 64 bits."""
+        dtype = _WIDEST.get(x.dtype.kind, x.dtype)
+        return Aval(reduced_shape(tuple(x.shape), axes, keepdims), dtype)
 
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``add.reduce``, which has half the overhead of ``np.sum``; 16-bit floats accumulate in float32."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
 from tenon.engine.value import Value
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ViewError
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 def view_dtype(x: Tensor, kind: dtype) -> Tensor:
     """View ``x`` as dtype ``kind``; the last axis shrinks or grows with the item size."""
     _check(x, kind)
+    if WATCHERS.recorder is not None:
+        WATCHERS.recorder.unsupported("reading the bytes of a tensor as another dtype (view(dtype))")
     t: Tensor = Value.make(x.raw.view(kind.numpy), x._backend)
     t._version_counter = x._counter()
     return t

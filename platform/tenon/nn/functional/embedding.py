@@ -257,13 +257,18 @@ def _renormalise(weight: Tensor, input: Tensor, max_norm: float, norm_type: floa
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
-    """Ones at the class indices, on a new last axis."""
+    """Ones at the class indices, on a new last axis.
+
+    A graph that is recorded does not check that the indices are classes.
+    """
     if tensor.dtype is not dtypes.int64:
         raise ModuleValueError(
             f"one_hot is only applicable to index tensor of type LongTensor, got {tensor.dtype}."
         )
     if tensor.raw.size == 0 and num_classes <= 0:
         raise ModuleValueError("Can not infer total number of classes from empty tensor.")
+    if num_classes > 0 and WATCHERS.recorder is not None:
+        return f.one_hot(tensor, classes=num_classes)
     low, high = (int(tensor.min()), int(tensor.max())) if tensor.raw.size else (0, -1)
     if low < 0:
         raise IndexRangeError(f"Class values must be non-negative. (smallest: {low})")

@@ -21,6 +21,7 @@ from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
+from tenon.tensors.methods.nonzero_rows import first_nonzero
 from tenon.tensors.precision import runs_in
 from tenon.tensors.refused_writes import refuse_writing
 
@@ -287,8 +288,7 @@ class Indexing(Family):
         follow."""
         if size < 0:
             raise ShapeError(f"nonzero_static: 'size' must be an non-negative integer, got {size}")
-        rows = f.nonzero(self)[:size]
-        return f.pad(rows, widths=((0, size - rows.raw.shape[0]), (0, 0)), value=fill_value)
+        return first_nonzero(self, size, fill_value)
 
     @as_function()
     def argwhere(self) -> Tensor:
