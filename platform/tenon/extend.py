@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from tenon.export.captured import CapturedGraph as CapturedGraph
     from tenon.export.captured import Guard as Guard
     from tenon.export.exported_program import ExportedProgram as ExportedProgram
+    from tenon.export.exported_program import unflatten as unflatten
     from tenon.export.lowering import lower as lower
     from tenon.export.runner import Runner as Runner
     from tenon.export.signature import ScalarInput as ScalarInput
@@ -197,6 +198,7 @@ _TARGETS = {
     "size_at_least": "tenon.kernels.kernel_table:size_at_least",
     "titled": "tenon.compat.node_names:titled",
     "trace": "tenon.export.tracing:trace",
+    "unflatten": "tenon.export.exported_program:unflatten",
     "wrap": "tenon.tensors.creation.create:wrap",
     "write_out": "tenon.functions.derived:write_into",
 }

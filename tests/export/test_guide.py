@@ -16,7 +16,7 @@ def test_code_of_the_guide_runs():
     for block in blocks:
         exec(compile(block, "<guide>", "exec"), space)
 
-    assert len(blocks) == 7
+    assert len(blocks) == 8
 
 
 def test_the_example_of_the_schema_is_read():

@@ -17,7 +17,7 @@ from tenon.export.bundle import Bundle
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph, Guard, Symbol
 from tenon.export.dim import Dim, dims
-from tenon.export.exported_program import ExportedProgram, export
+from tenon.export.exported_program import ExportedProgram, export, unflatten
 from tenon.export.files import load, save
 from tenon.export.graph_signature import ExportGraphSignature
 from tenon.export.lowering import lower
@@ -50,5 +50,6 @@ __all__ = [
     "lower",
     "make_vectors",
     "save",
+    "unflatten",
     "verify",
 ]

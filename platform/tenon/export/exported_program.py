@@ -5,11 +5,13 @@ Next: ``python_graph.py`` writes the op graph as an ``fx.Graph``, ``program_file
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 
 from tenon import fx
 from tenon.engine.op import Composite, table
 from tenon.engine.types import Nested
+from tenon.errors import ArgumentError
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
 from tenon.export.dim import dynamic_sizes
@@ -22,6 +24,7 @@ from tenon.export.graph_signature import (
     OutputSpec,
     TensorArgument,
 )
+from tenon.export.layers import Layers
 from tenon.export.lowering import lower
 from tenon.export.python_graph import PythonGraph, python_graph, state_path
 from tenon.export.runner import argument_sizes
@@ -182,12 +185,40 @@ class ProgramModule(fx.GraphModule):
         return self._signature.unflatten(super().__call__(*tensors))
 
 
-def _program_module(graph: CapturedGraph, check: bool) -> ProgramModule:
-    written = python_graph(graph, lifted=False)
+def unflatten(module: ExportedProgram | CapturedGraph, flat_args_adapter: None = None) -> ProgramModule:
+    """Return a program as a module with its layers, and with copies of its parameters and buffers.
+
+    Calls of ``nn.Linear``, ``Conv1d`` to ``Conv3d``, batch norms in evaluation mode and ``Embedding`` are
+    those of such layers again, at the paths where the exported module had them; all else are ops in
+    ``forward``. So it can be quantized and pruned, and ``state_dict()`` has the names of the exported
+    module's.
+    ``flat_args_adapter`` is PyTorch's, and not supported.
+
+    >>> import tenon
+    >>> model = tenon.nn.Sequential(tenon.nn.Linear(4, 2), tenon.nn.ReLU()).eval()
+    >>> unflatten(export(model, (tenon.ones(1, 4),))).get_submodule("0")
+    Linear(in_features=4, out_features=2, bias=True)
+    """
+    if flat_args_adapter is not None:
+        raise ArgumentError(
+            "flat_args_adapter= is not supported: call the module with the exported arguments."
+        )
+    graph = module.captured if isinstance(module, ExportedProgram) else module
+    made: ProgramModule = copy.deepcopy(_program_module(graph, True, Layers(graph)))
+    made.eval()
+    return made
+
+
+def _program_module(graph: CapturedGraph, check: bool, layers: Layers | None = None) -> ProgramModule:
+    written = python_graph(graph, lifted=False, layers=layers)
     for label, value in written.writes.items():
         written.graph.call_method("copy_", (written.graph.get_attr(label), value))
     written.graph.output(tuple(written.outputs))
-    made = ProgramModule(_state(graph), written.graph, "Program")
+    root: dict[str, Tensor | Module] = dict(_state(graph))
+    if layers is not None:
+        root = {path: value for path, value in root.items() if path not in layers.labels}
+        root.update(layers.modules)
+    made = ProgramModule(root, written.graph, "Program")
     made._signature, made._checked = graph.signature, graph if check else None
     return made
 

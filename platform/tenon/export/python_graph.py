@@ -11,10 +11,15 @@ from typing import Any
 import numpy as np
 
 from tenon import dtypes, fx
+from tenon.engine.aval import Shape
 from tenon.errors import LoweringError
 from tenon.export.captured import CapturedGraph
+from tenon.export.layers import Layers, input_of
 from tenon.export.sizes import FUNCTIONS, Expression
 from tenon.graph.graph import Node, NodeArgument, Ref
+
+#: Ops whose sizes are those that code asks for; see ``graph/shape_requests.py``.
+_METHODS = frozenset({"reshape", "view", "split", "index"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,18 +33,19 @@ class PythonGraph:
     writes: dict[str, fx.Node]
 
 
-def python_graph(graph: CapturedGraph, *, lifted: bool) -> PythonGraph:
+def python_graph(graph: CapturedGraph, *, lifted: bool, layers: Layers | None = None) -> PythonGraph:
     """Return ``graph`` as an ``fx.Graph`` without its output node.
 
     State is a placeholder each if ``lifted``, as in ``ExportedProgram.graph_module``, else an attribute of
-    the module.
+    the module. With ``layers``, their calls are calls of modules, and reshapes, splits and slices are methods
+    of tensors, which let pruning give other sizes.
     """
     if graph.scalars:
         raise LoweringError(
             "a training step reads numbers that change from step to step, for which torch.export has no "
             "form. Save it with tenon.export.save."
         )
-    return _Writer(graph, lifted).written()
+    return _Writer(graph, lifted, layers).written()
 
 
 def attribute_name(label: str) -> str:
@@ -48,8 +54,8 @@ def attribute_name(label: str) -> str:
 
 
 class _Writer:
-    def __init__(self, graph: CapturedGraph, lifted: bool) -> None:
-        self.source, self.lifted = graph, lifted
+    def __init__(self, graph: CapturedGraph, lifted: bool, layers: Layers | None) -> None:
+        self.source, self.lifted, self.layers = graph, lifted, layers
         self.graph = fx.Graph()
         self.values: dict[Ref, fx.Node] = {}
         self.symbols: dict[str, fx.Node] = {}
@@ -64,7 +70,8 @@ class _Writer:
             self.values[node.out()] = self._placeholder(node)
         if not self.lifted:
             for node in states:
-                self.values[node.out()] = self.graph.get_attr(state_path(self.source, node))
+                if self.layers is None or node.label not in self.layers.labels:
+                    self.values[node.out()] = self.graph.get_attr(state_path(self.source, node))
         for label, axes in self.source.dynamic.items():
             for axis, name in axes.items():
                 if name not in self.symbols:
@@ -88,9 +95,11 @@ class _Writer:
         return made
 
     def _call(self, sized: Node, node: Node) -> None:
-        args = tuple(self._argument(a) for a in sized.args)
-        attrs = {name: self._argument(value) for name, value in sized.attrs.items()}
-        made = self.graph.call_function(node.op, args, attrs)
+        made = self._layer_or_method(sized, node)
+        if made is None:
+            args = tuple(self._argument(a) for a in sized.args)
+            attrs = {name: self._argument(value) for name, value in sized.attrs.items()}
+            made = self.graph.call_function(node.op, args, attrs)
         made.meta["nn_module_path"], made.meta["where"] = node.module, node.where
         visible = node.op.outputs or len(node.avals)
         if node.op.outputs == 1:
@@ -101,6 +110,23 @@ class _Writer:
             item = self.graph.call_function(operator.getitem, (made, index))
             item.meta["val"] = node.avals[index]
             self.values[node.out(index)] = item
+
+    def _layer_or_method(self, sized: Node, node: Node) -> fx.Node | None:
+        """Write ``node`` as the call of a layer, or of a method that requests sizes; None for others."""
+        if self.layers is None:
+            return None
+        if node in self.layers.paths:
+            return self.graph.call_module(self.layers.paths[node], (self.values[input_of(node)],))
+        if node.name not in _METHODS or not isinstance(node.args[0], Ref):
+            return None
+        x = self.values[node.args[0]]
+        attrs = {name: self._argument(value) for name, value in sized.attrs.items()}
+        if node.name == "split":
+            return self.graph.call_method("split", (x, list(attrs["sizes"])), {"dim": attrs["axis"]})
+        if node.name == "index":
+            return self.graph.call_function(operator.getitem, (x, attrs["key"]))
+        shape = _with_inferred(node.args[0].aval.shape, node.avals[0].shape, attrs["shape"])
+        return self.graph.call_method("reshape", (x, shape))
 
     def _argument(self, value: NodeArgument) -> Any:  # of any type
         if value.__class__ is Ref:
@@ -126,6 +152,14 @@ class _Writer:
             return self.symbols[str(size.args[0])]
         parts = tuple(self._size(a) if isinstance(a, Expression) else a for a in size.args)
         return self.graph.call_function(FUNCTIONS[size.function][0], parts)
+
+
+def _with_inferred(before: Shape, after: Shape, shape: tuple[Any, ...]) -> tuple[Any, ...]:  # or fx nodes
+    """Return ``shape`` with -1 for an axis into which others are merged, so that they may get smaller."""
+    start = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
+    rest = len(after) - start - 1
+    merged = len(before) > len(after) and before[len(before) - rest :] == after[start + 1 :]
+    return (*shape[:start], -1, *shape[start + 1 :]) if merged and all(after) else shape
 
 
 def state_path(graph: CapturedGraph, node: Node) -> str:

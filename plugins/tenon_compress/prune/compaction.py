@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from tenon import Tensor, no_grad
 from tenon.errors import CaptureError, ModuleTypeError, PruningError, TenonError
-from tenon.extend import CapturedGraph, Node, capture, pytree, release_parameters
+from tenon.extend import CapturedGraph, ExportedProgram, Node, capture, pytree, release_parameters
 from tenon.nn.layers.attention import MultiheadAttention
 from tenon.nn.module import Module
 from tenon.nn.parallel import DistributedDataParallel
@@ -32,6 +32,7 @@ from tenon_compress.quantize.training import InputObserver
 from tenon_compress.receipt import Data, Example, Receipt, call_of, difference, evaluating, receipt_of
 from tenon_compress.structure_buffer import Structure
 
+_GRAPHS = (CapturedGraph, ExportedProgram)
 #: The modules that register the rules of the analysis.
 _RULES = (op_rules, product_rules, recurrent_rules, in_place_rules)
 #: The largest change of outputs, relative to the largest output: that of float32 sums in another order.
@@ -142,7 +143,8 @@ def _remove_channels(
 def check_model(model: Module, caller: str) -> None:
     """Raise an error that names ``caller`` unless ``model`` can be pruned and is finite."""
     if not isinstance(model, Module):
-        raise ModuleTypeError(f"{caller} takes a module, got {type(model).__name__}.")
+        advice = " Give it tenon.export.unflatten(...) of it." if isinstance(model, _GRAPHS) else ""
+        raise ModuleTypeError(f"{caller} takes a module, got {type(model).__name__}.{advice}")
     if isinstance(model, DistributedDataParallel):
         raise ModuleTypeError(
             f"{caller} takes the model itself, got DistributedDataParallel. Give it model.module, and"

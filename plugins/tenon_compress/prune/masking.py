@@ -17,13 +17,13 @@ import numpy as np
 
 from tenon import from_numpy, no_grad
 from tenon.errors import ModuleTypeError, PruningError
-from tenon.extend import Node, resolve
+from tenon.extend import resolve
 from tenon.nn.masks import Criterion, Mask, check_amount, scores_by
 from tenon.nn.module import Module
 from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
+from tenon_compress.prune.channel_groups import alike, axes_of_channels
 from tenon_compress.prune.compaction import analyse, bake_all, check_model, shared_names
-from tenon_compress.prune.dependencies import DependencyAnalysis
 from tenon_compress.prune.removal import couple_rectangles, equalize_groups, prunable
 from tenon_compress.quantize.layers import QuantizedLayer
 from tenon_compress.receipt import Example, call_of, evaluating
@@ -67,21 +67,15 @@ def mask_channels(
     stored = {n: axes for n, axes in analysis.stored.items() if names[n] in learned}
     scores = {node: _scores(criterion_class, model, names[node]) for node in stored}
     totals = np.zeros(len(representatives))
-    axes_of: dict[int, list[tuple[Node, int]]] = {}
     for node, axes in stored.items():
         for axis, channels in enumerate(axes):
             others = tuple(i for i in range(len(axes)) if i != axis)
             np.add.at(totals, representatives[channels], scores[node].sum(others))
-            for representative in np.unique(representatives[channels[can[channels]]]).tolist():
-                axes_of.setdefault(representative, []).append((node, axis))
     for node, groups in analysis.groups.items():
         if node in stored:
             by_group = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
             np.add.at(totals, representatives[groups.columns], by_group.sum((1, *range(3, by_group.ndim))))
-    memberships = _group_memberships(analysis, representatives)
-    peers: dict[tuple[object, ...], list[int]] = {}
-    for representative, weight_axes in axes_of.items():
-        peers.setdefault((*weight_axes, *memberships.get(representative, ())), []).append(representative)
+    peers = alike(analysis, representatives, axes_of_channels(stored, representatives, can))
     if not peers:
         quantized = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
         raise PruningError(
@@ -89,7 +83,7 @@ def mask_channels(
             + (f" '{quantized[0]}' is quantized: prune first, then quantize." if quantized else "")
         )
     gone = np.zeros(len(representatives), bool)
-    gone[_choose([np.array(group) for group in peers.values()], totals, amount, scope)] = True
+    gone[_choose([np.array(group) for group in peers], totals, amount, scope)] = True
     while equalize_groups(analysis, representatives, gone, totals):
         pass
     gone = gone[representatives]
@@ -102,7 +96,7 @@ def mask_channels(
             for part, channels in zip(np.split(mask, max(len(columns), 1)), columns, strict=False):
                 part[:, gone[channels]] = 0
             _mask(model, names[node], mask)
-    return int(gone[[representative for group in peers.values() for representative in group]].sum())
+    return int(gone[[representative for group in peers for representative in group]].sum())
 
 
 def mask_weights(
@@ -146,19 +140,6 @@ def mask_weights(
         if part.any() or not amount:
             _mask(model, name, (~part).astype(np.float32).reshape(score.shape))
     return int(sum(part.sum() for part in parts))
-
-
-def _group_memberships(
-    analysis: DependencyAnalysis, representatives: np.ndarray
-) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return the groups of convolutions that a channel is in, of which each has to lose equally many."""
-    memberships: dict[int, tuple[tuple[int, int], ...]] = {}
-    for number, groups in enumerate(analysis.groups.values()):
-        for side in (groups.inner, groups.outer):
-            for group, channels in enumerate(representatives[side]):
-                for representative in np.unique(channels).tolist():
-                    memberships[representative] = (*memberships.get(representative, ()), (number, group))
-    return memberships
 
 
 def _criterion(criterion: str | type[Criterion]) -> type[Criterion]:

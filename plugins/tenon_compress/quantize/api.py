@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tenon import Tensor
 from tenon.errors import QuantizationError
+from tenon.extend import CapturedGraph, ExportedProgram, unflatten
 from tenon.nn.module import Module
 from tenon_compress.quantize.bfloat16_layers import BFloat16Layer
 from tenon_compress.quantize.scheme import (
@@ -37,7 +38,7 @@ class Quantized(NamedTuple):
 
 
 def quantize(
-    model: Module,
+    model: Module | CapturedGraph | ExportedProgram,
     spec: str | Scheme,
     calibration: Tensor | Iterable[Example] | None = None,
     *,
@@ -48,6 +49,8 @@ def quantize(
 ) -> Quantized:
     """Return a quantized copy of ``model`` and its receipt, which is printed; ``model`` is not changed.
 
+    Of a captured graph, or an exported program, the layers are quantized that ``tenon.export.unflatten``
+    finds in it.
     ``spec`` is a scheme or the name of one: "int8-dynamic", "int8", "bfloat16", "int8-weights",
     "int4-weights" and "bfloat16-weights" come with tenon. ``calibration`` is an iterable of what the model is
     called with, which static int8 needs. ``example`` is one such call, for the receipt; the default is the
@@ -59,6 +62,8 @@ def quantize(
     fit, or if there is nothing to quantize.
     """
     scheme = scheme_of(spec)
+    if isinstance(model, CapturedGraph | ExportedProgram):
+        model = unflatten(model)
     calls = calibration_calls(model, scheme, calibration)
     quantized = converted(model, scheme, calls, skipped(model, skip, "quantize"))
     example = next(iter(calls), None) if example is None else example

@@ -1,0 +1,158 @@
+"""Find the layers of a captured graph: calls whose weights are those of one layer of ``tenon.nn``.
+
+``unflatten.py`` makes a module of them again, which quantization and pruning know how to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from tenon.export.captured import CapturedGraph
+from tenon.graph.graph import Node, NodeArgument, Ref
+from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
+from tenon.nn.layers.embedding import Embedding
+from tenon.nn.layers.linear import Linear
+from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.factories import zeros
+from tenon.tensors.tensor import Tensor
+
+#: Makes the layer of a call, without its tensors; None if no layer computes the call.
+Maker: TypeAlias = Callable[[Node], Module | None]
+
+
+def _linear(node: Node) -> Module:
+    outputs, inputs = node.args[1].aval.shape
+    return Linear(inputs, outputs, bias=node.args[2] is not None, device="meta")
+
+
+def _convolution(node: Node) -> Module | None:
+    x, weight, bias = node.args
+    outputs, _, *kernel = weight.aval.shape
+    kind = {1: Conv1d, 2: Conv2d, 3: Conv3d}.get(len(kernel))
+    if kind is None:
+        return None
+    inputs = x.aval.shape[1]
+    stride, padding, dilation, groups = (node.attrs[n] for n in ("stride", "padding", "dilation", "groups"))
+    return kind(
+        inputs, outputs, tuple(kernel), stride, padding, dilation, groups, bias is not None, device="meta"
+    )
+
+
+def _batch_norm(node: Node) -> Module | None:
+    rank = len(node.args[0].aval.shape)
+    kind = {2: BatchNorm1d, 3: BatchNorm1d, 4: BatchNorm2d, 5: BatchNorm3d}.get(rank)
+    weight, bias = node.args[1:3]
+    if kind is None or (weight is None) != (bias is None):
+        return None
+    (channels,) = node.args[3].aval.shape
+    return kind(channels, node.attrs["eps"], affine=weight is not None, device="meta")
+
+
+def _embedding(node: Node) -> Module:
+    rows, width = node.args[0].aval.shape
+    padding = node.attrs["padding_idx"]
+    return Embedding(
+        rows,
+        width,
+        padding_idx=None if padding < 0 else padding,
+        scale_grad_by_freq=node.attrs["by_frequency"],
+        device="meta",
+    )
+
+
+#: Op -> the names of its operands in the layer, "input" for what the layer is called with; and the maker.
+_KINDS: Mapping[str, tuple[tuple[str, ...], Maker]] = {
+    "linear": (("input", "weight", "bias"), _linear),
+    "convolution": (("input", "weight", "bias"), _convolution),
+    "batch_norm_inference": (("input", "weight", "bias", "running_mean", "running_var"), _batch_norm),
+    "embedding": (("weight", "input"), _embedding),
+}
+
+
+class Layers:
+    """The layers of ``graph`` by path, the path of each call that is one, and the labels of their tensors.
+
+    A call is one if all of its weights are parameters and buffers ``path.weight``, ``path.bias`` and so on,
+    which no other call, output or write uses in another way.
+    """
+
+    def __init__(self, graph: CapturedGraph) -> None:
+        self.modules: dict[str, Module] = {}
+        self.paths: dict[Node, str] = {}
+        self.labels: set[str] = set()
+        self._kinds = graph.signature.states
+        calls: dict[str, list[Node]] = {}
+        for node in graph.calls:
+            path = self._path(node)
+            if path is not None:
+                calls.setdefault(path, []).append(node)
+        used: dict[Node, set[Node]] = {}
+        for node in graph.calls:
+            for ref in node.refs:
+                used.setdefault(ref.node, set()).add(node)
+        other = {ref.node for ref in graph.roots()} | {write.target for write in graph.writes}
+        for path, nodes in calls.items():
+            states = {name: ref.node for name, ref in _operands(nodes[0]).items() if name != "input"}
+            alone = all(used[n] <= set(nodes) and n not in other for n in states.values())
+            if alone and all(_same(nodes[0], each) for each in nodes[1:]):
+                self._add(path, nodes, states)
+
+    def _path(self, node: Node) -> str | None:
+        """Return the path of the layer that ``node`` may be a call of; None if it cannot be one."""
+        if node.name not in _KINDS:
+            return None
+        operands = _operands(node)
+        x = operands.pop("input", None)
+        if x is None or x.scalar or any(ref.node is x.node for ref in operands.values()):
+            return None
+        paths = set()
+        for name, ref in operands.items():
+            path, _, own = ref.node.label.rpartition(".")
+            if own != name or self._kinds.get(ref.node.label) not in ("parameter", "buffer"):
+                return None
+            paths.add(path)
+        return paths.pop() if len(paths) == 1 and paths != {""} else None
+
+    def _add(self, path: str, nodes: list[Node], states: Mapping[str, Node]) -> None:
+        module = _KINDS[nodes[0].name][1](nodes[0])
+        if module is None:
+            return
+        for name, node in states.items():
+            own: Tensor = node.value  # a plain tensor in programs that were read from files
+            if name in module._parameters and not isinstance(own, Parameter):
+                own = Parameter(own, own.requires_grad)
+            setattr(module, name, own)
+        counted = module._buffers.get("num_batches_tracked")
+        if counted is not None:
+            module.num_batches_tracked = zeros((), dtype=counted.dtype)
+        if any(t.device.type == "meta" for t in (*module.parameters(), *module.buffers())):
+            return
+        self.modules[path] = module.eval()
+        self.paths.update(dict.fromkeys(nodes, path))
+        self.labels |= {node.label for node in states.values()}
+
+
+def input_of(node: Node) -> Ref:
+    """Return what the layer whose call is ``node`` is called with."""
+    return _operands(node)["input"]
+
+
+def _operands(node: Node) -> dict[str, Ref]:
+    names, _ = _KINDS[node.name]
+    pairs = zip(names, node.args, strict=False)
+    return {name: argument for name, argument in pairs if isinstance(argument, Ref)}
+
+
+def _same(one: Node, other: Node) -> bool:
+    """Whether two calls are of the same layer: equal but for what they are called with."""
+
+    def rest(node: Node) -> list[NodeArgument]:
+        given = input_of(node)
+        return [None if a is given else a for a in node.args]
+
+    ranks = {len(input_of(each).aval.shape) for each in (one, other)}
+    same_rank = len(ranks) == 1 or one.name in ("linear", "embedding")
+    return one.op is other.op and same_rank and one.attrs == other.attrs and rest(one) == rest(other)
