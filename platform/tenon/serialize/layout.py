@@ -224,12 +224,10 @@ def _extent_of(tensor: Tensor) -> _Extent | None:
 
 
 def _owner(array: np.ndarray) -> np.ndarray:
-    """The array that owns the memory of ``array``, below views, buffers and ``as_strided``."""
+    """The array whose memory is the storage of ``array``, below views and ``as_strided``."""
     while True:
         base: object = array.base
-        if isinstance(base, memoryview):
-            base = base.obj
-        elif base is not None and not isinstance(base, np.ndarray):
+        if base is not None and not isinstance(base, np.ndarray):
             base = getattr(base, "base", None)
         if not isinstance(base, np.ndarray) or base.size == 0:
             return array

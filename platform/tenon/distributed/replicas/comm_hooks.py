@@ -24,7 +24,7 @@ from tenon.distributed.communication.world import get_communicator
 from tenon.errors import CommunicatorError, PluginNotFoundError
 from tenon.plugins import registry
 from tenon.tensors.autograd.grad_mode import no_grad
-from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.creation.create import from_numpy, wrap
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class GradBucket:
         self._bucket = bucket
         self._index = index
         self._is_last = is_last
-        self._buffer: Tensor = from_numpy(bucket.flat)
+        self._buffer: Tensor = wrap(bucket.flat, "cpu")
 
     def index(self) -> int:
         """The index of the bucket in the order of reduction."""

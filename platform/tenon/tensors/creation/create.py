@@ -22,6 +22,7 @@ from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.kernels.backend import backend_for, backend_named
 from tenon.tensors.creation.python_data import to_array
 from tenon.tensors.size import Size
+from tenon.tensors.storage.sources import own_extent
 from tenon.tensors.storage.untyped import UntypedStorage
 
 if TYPE_CHECKING:
@@ -60,6 +61,9 @@ def _leaf(t: Tensor) -> Tensor:
 def from_numpy(ndarray: np.ndarray) -> Tensor:
     """Return a CPU tensor that shares the memory of ``ndarray`` (torch.from_numpy).
 
+    Its storage is the memory from the first to the last element of ``ndarray``, which is all that
+    ``as_strided`` reaches and ``save`` writes, also where ``ndarray`` is a view of a larger array.
+
     Raises TypeError for anything but an array, DTypeError for dtypes that tensors cannot have, ArgumentError
     for another byte order, ShapeError for negative strides.
     """
@@ -77,7 +81,7 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
             " not currently supported. (You can probably work around this by making a copy of your array with"
             " array.copy().)"
         )
-    result: Tensor = Value.make(ndarray.view(np.ndarray), backend_named("cpu"))
+    result: Tensor = Value.make(own_extent(ndarray), backend_named("cpu"))
     result._expose()
     return result
 

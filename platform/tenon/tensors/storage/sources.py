@@ -26,9 +26,38 @@ class FileMapping(mmap.mmap):
 
 def filename_of(raw: Array) -> str | None:
     """The name of the file that ``raw`` maps with ``shared=True``, else None."""
-    while isinstance(raw, np.ndarray):
-        raw = raw.base
-    return raw.filename if isinstance(raw, FileMapping) else None
+    owner = memory_owner(raw)
+    return owner.filename if isinstance(owner, FileMapping) else None
+
+
+def memory_owner(raw: object) -> object:
+    """Return the object below all views that ``raw`` has its memory from; None for an array that owns it."""
+    owner = raw
+    while isinstance(owner, np.ndarray | memoryview):
+        owner = owner.obj if isinstance(owner, memoryview) else owner.base
+    return owner
+
+
+def own_extent(array: np.ndarray) -> np.ndarray:
+    """Return a view of ``array`` whose storage begins and ends with it, though ``array`` may be part of more.
+
+    The storage of a tensor is the array at the end of its ``base`` references (``untyped.py``). A buffer
+    between that of the view and that of the larger array ends these references early.
+    """
+    if array.base is None:
+        return array.view(np.ndarray)
+    if not array.size:
+        return np.empty(array.shape, array.dtype)
+    size = array.dtype.itemsize
+    if any(stride % size for stride in array.strides):
+        return array.view(np.ndarray)  # of a record's field: no strides in elements
+    if array.flags.c_contiguous:
+        flat = array.reshape(-1)
+    else:
+        last = sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
+        flat = np.lib.stride_tricks.as_strided(array, (last // size + 1,), (size,))
+    block = np.frombuffer(flat.view(np.ndarray).view(np.uint8).data, array.dtype)
+    return np.ndarray(array.shape, array.dtype, block, 0, array.strides)
 
 
 def file_bytes(filename: str | os.PathLike[str], shared: bool, count: int) -> np.ndarray:

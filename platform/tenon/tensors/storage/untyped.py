@@ -26,7 +26,7 @@ from tenon.errors import (
     ViewError,
 )
 from tenon.tensors.storage.shared_methods import Moves, new_bytes
-from tenon.tensors.storage.sources import buffer_bytes, file_bytes, shared_bytes, swap_bytes
+from tenon.tensors.storage.sources import buffer_bytes, file_bytes, memory_owner, shared_bytes, swap_bytes
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -77,10 +77,7 @@ def strided(xp: ArrayNamespace, x: Array, shape: Sequence[int], strides: Sequenc
 
 def is_shared(raw: Array) -> bool:
     """Whether forked processes share the memory of ``raw``: mapped memory, and always a GPU's."""
-    owner = raw
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    return isinstance(owner, mmap.mmap) or hasattr(raw, "__cuda_array_interface__")
+    return isinstance(memory_owner(raw), mmap.mmap) or hasattr(raw, "__cuda_array_interface__")
 
 
 class UntypedStorage(Moves):

@@ -1,0 +1,115 @@
+"""``from_numpy`` of a view: the tensor reaches, shares and saves the view's own extent, and nothing beside it."""
+
+import io
+import mmap
+
+import numpy as np
+import pytest
+
+import tenon
+from tenon.errors import TenonError
+
+SECRET = 7.25
+
+
+@pytest.fixture
+def large():
+    array = np.full(1000, SECRET, np.float32)
+    array[400:420] = np.arange(20)
+    return array
+
+
+def views_of(large):
+    part = large[400:420]
+    return {
+        "slice": part[2:6],
+        "rows": part.reshape(4, 5)[1:3],
+        "columns": part.reshape(4, 5)[:, 1:3],
+        "transposed": part.reshape(4, 5)[1:3].T,
+        "steps": part[1::3],
+        "one element": part[3:4],
+        "number": part.reshape(4, 5)[2, 3, ...],
+        "bytes": part[2:6].view(np.uint8),
+        "broadcast": np.broadcast_to(part[2:6], (3, 4)),
+        "through a buffer": np.frombuffer(memoryview(part[2:6]), np.float32),
+        "through as_strided": np.lib.stride_tricks.as_strided(part[2:], (2, 2), (8, 4)),
+    }
+
+
+CASES = list(views_of(np.zeros(1000, np.float32)))
+
+
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("case", CASES)
+def test_the_storage_is_that_of_torch(large, case):
+    torch = pytest.importorskip("torch")
+    view = views_of(large)[case]
+
+    ours, theirs = tenon.from_numpy(view), torch.from_numpy(view)
+
+    assert ours.untyped_storage().nbytes() == theirs.untyped_storage().nbytes()
+    assert ours.storage_offset() == theirs.storage_offset() == 0
+    assert ours.stride() == theirs.stride() and ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_no_neighbour_is_saved(large, case):
+    view = views_of(large)[case]
+    saved = io.BytesIO()
+    tenon.save({"x": tenon.from_numpy(view)}, saved)
+
+    assert np.float32(SECRET).tobytes() not in saved.getvalue()
+    assert tenon.load(io.BytesIO(saved.getvalue()))["x"].tolist() == view.tolist()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_strided_cannot_leave_the_view(large, case):
+    x = tenon.from_numpy(views_of(large)[case])
+    count = x.untyped_storage().nbytes() // x.element_size()
+
+    assert SECRET not in x.as_strided((count,), (1,)).tolist()
+    with pytest.raises(TenonError, match="out of bounds for storage"):
+        x.as_strided((count + 1,), (1,))
+    with pytest.raises((TenonError, ValueError)):
+        x.as_strided((1,), (1,), -1)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "broadcast"])
+def test_both_see_what_is_written(large, case):
+    view = views_of(large)[case]
+    x = tenon.from_numpy(view)
+
+    x.fill_(3)
+    assert (view == 3).all()
+    view[...] = 5
+    assert (x == 5).all()
+    assert np.shares_memory(x.numpy(), large)
+
+
+def test_the_array_lives_as_long_as_the_tensor(large):
+    x = tenon.from_numpy(large[400:420][2:6])
+    del large
+
+    assert x.tolist() == [2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
+def test_an_empty_view_has_an_empty_storage(large, shape):
+    x = tenon.from_numpy(np.ndarray(shape, np.float32, large))
+
+    assert x.untyped_storage().nbytes() == 0 and tuple(x.shape) == shape
+
+
+def test_views_of_shared_memory_are_shared():
+    memory = np.frombuffer(mmap.mmap(-1, 4096), np.float32)
+
+    assert tenon.from_numpy(memory[5:9]).is_shared()
+    assert not tenon.from_numpy(np.zeros(9, np.float32)[2:4]).is_shared()
+
+
+def test_a_view_that_cannot_be_written_stays_so(large):
+    view = large[400:420][2:6]
+    view.flags.writeable = False
+
+    assert not tenon.from_numpy(view).raw.flags.writeable
