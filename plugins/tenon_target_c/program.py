@@ -96,7 +96,7 @@ class Program:
 
     def weight(self, array: np.ndarray) -> View:
         """Return a view of numbers that are written to the weights file; equal ones are stored once."""
-        array = np.ascontiguousarray(array)
+        array = np.asarray(array, order="C")
         key = (array.dtype.name, array.shape, array.tobytes() if array.nbytes < 1 << 20 else _address(array))
         if key not in self.weights:
             self.weights[key] = holding("weight", array)

@@ -3,7 +3,7 @@
 Numbers, strings, booleans and None are JSON's own, a list is a list; everything else is an object with one
 key: ``{"ref": [node, output]}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``, ``{"slice": [...]}``,
 ``{"ellipsis": true}``, ``{"size": "4*batch"}``, ``{"float": "inf"}``, ``{"complex": [re, im]}``,
-``{"dict": [[key, value], ...]}``.
+``{"dict": [[key, value], ...]}``, ``{"index": true}`` in the layout of an op that indexes by arrays.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tenon import dtypes
 from tenon.errors import BundleError, LoweringError
 from tenon.export.sizes import Expression, Size, parse
 from tenon.graph.graph import Node, Ref
+from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.pytree import LEAF, TreeSpec
 
 #: JSON data; its structure is checked where it is read.
@@ -48,7 +49,7 @@ def is_plain(value: Plain) -> bool:
         return all(map(is_plain, value))
     if isinstance(value, slice):
         return all(map(is_plain, (value.start, value.stop, value.step)))
-    return value.__class__ is Ref or value is Ellipsis or isinstance(value, _SINGLE)
+    return value.__class__ is Ref or value is Ellipsis or value is INDEX or isinstance(value, _SINGLE)
 
 
 _SINGLE = (
@@ -88,6 +89,8 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
         return {"slice": [encode(part) for part in (value.start, value.stop, value.step)]}
     if value is Ellipsis:
         return {"ellipsis": True}
+    if value is INDEX:
+        return {"index": True}
     if isinstance(value, list):
         return [encode(item, positions) for item in value]
     if isinstance(value, tuple):
@@ -136,6 +139,8 @@ def decode(node: Json, ref: Decoder = _PLAIN_DECODER, depth: int = 0) -> Plain:
         return float(body)
     if tag == "ellipsis":
         return Ellipsis
+    if tag == "index":
+        return INDEX
     if tag == "slice" and type(body) is list and len(body) == 3:
         return slice(*(_whole(decode(part, ref)) for part in body))
     if tag == "complex" and type(body) is list and len(body) == 2:

@@ -120,8 +120,15 @@ def decayed():
     return step_of(model, t.optim.AdamW(model.parameters(), lr=1e-2), nn.functional.mse_loss), batches
 
 
+def smoothed():
+    model = nn.Linear(6, 10)
+    loss = nn.CrossEntropyLoss(label_smoothing=0.1)  # its gradient divides a scalar constant
+    batches = [(t.randn(4, 6), t.randint(0, 10, (4,))) for _ in range(10)]
+    return step_of(model, t.optim.SGD(model.parameters(), lr=0.1, nesterov=True, momentum=0.9), loss), batches
+
+
 @pytest.mark.parametrize(
-    "make", [adam, *(pytest.param(m, marks=pytest.mark.slow) for m in (momentum, decayed))]
+    "make", [adam, *(pytest.param(m, marks=pytest.mark.slow) for m in (momentum, decayed, smoothed))]
 )
 def test_ten_training_steps_have_the_losses_of_tenon(make, tmp_path):
     t.manual_seed(0)
