@@ -1,0 +1,1 @@
+"""First-party plugin ``tenon_target_stablehlo``: the export target ``stablehlo``."""

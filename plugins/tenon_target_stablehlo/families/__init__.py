@@ -1,0 +1,1 @@
+"""The forms of ops, one module for each family."""

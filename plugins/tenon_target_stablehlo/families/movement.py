@@ -1,0 +1,280 @@
+"""Ops that move elements: other shapes and orders, parts, joins, paddings, look-ups at constant places."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tenon.extend import Node, no_grad, wrap
+from tenon_target_stablehlo.builder import INT64, Builder, Value
+from tenon_target_stablehlo.families.reductions import reduced
+from tenon_target_stablehlo.forms import form, is_static
+from tenon_target_stablehlo.lookups import counted, scatter, take
+from tenon_target_stablehlo.sizes import Size, are_numbers, is_number, is_one
+
+
+@form("reshape", "view", "unsqueeze", "squeeze")
+def write_reshape(b: Builder, node: Node) -> Value:
+    """Write ``reshape``."""
+    return b.reshape(b.value(node.args[0]), node.avals[0].shape)
+
+
+@form("alias", "clone", "contiguous", "ordered", "to_device")
+def write_identity(b: Builder, node: Node) -> Value:
+    """Use the operand itself: values never change."""
+    return b.value(node.args[0])
+
+
+@form("permute")
+def write_permute(b: Builder, node: Node) -> Value:
+    """Write ``transpose``."""
+    return b.transpose(b.value(node.args[0]), node.attrs["axes"])
+
+
+@form("transpose")
+def write_transpose(b: Builder, node: Node) -> Value:
+    """Write ``transpose`` of two axes."""
+    order = list(range(len(node.avals[0].shape)))
+    one, other = node.attrs["axis0"], node.attrs["axis1"]
+    if order:
+        order[one], order[other] = order[other], order[one]
+    return b.transpose(b.value(node.args[0]), order)
+
+
+@form("expand")
+def write_expand(b: Builder, node: Node) -> Value:
+    """Write ``broadcast_in_dim``."""
+    return b.broadcast(b.value(node.args[0]), node.avals[0].shape)
+
+
+@form("cat")
+def write_cat(b: Builder, node: Node) -> Value:
+    """Write ``concatenate``."""
+    axis, aval = node.attrs["axis"], node.avals[0]
+    return b.concatenate([b.value(a, aval.dtype) for a in node.args], axis, aval.shape[axis])
+
+
+@form("stack")
+def write_stack(b: Builder, node: Node) -> Value:
+    """Add an axis to each operand, then join."""
+    axis, aval = node.attrs["axis"], node.avals[0]
+    shape = (*aval.shape[:axis], 1, *aval.shape[axis + 1 :])
+    parts = [b.reshape(b.value(a, aval.dtype), shape) for a in node.args]
+    return b.concatenate(parts, axis, aval.shape[axis])
+
+
+@form("split", when=lambda node: are_numbers(node.attrs["sizes"]))
+def write_split(b: Builder, node: Node) -> tuple[Value, ...]:
+    """Write a slice for each piece."""
+    x, axis, start, pieces = b.value(node.args[0]), node.attrs["axis"], 0, []
+    for size in node.attrs["sizes"]:
+        pieces.append(b.slice(x, axis, start, start + size))
+        start += size
+    return tuple(pieces)
+
+
+@form("unbind")
+def write_unbind(b: Builder, node: Node) -> tuple[Value, ...]:
+    """Write slices of size 1, without that axis."""
+    x, axis = b.value(node.args[0]), node.attrs["axis"]
+    return tuple(b.reshape(b.slice(x, axis, i, i + 1), aval.shape) for i, aval in enumerate(node.avals))
+
+
+@form("slice_axis")
+def write_slice_axis(b: Builder, node: Node) -> Value:
+    """Write ``slice``."""
+    axis, start, stop = (node.attrs[k] for k in ("axis", "start", "stop"))
+    return b.slice(b.value(node.args[0]), axis, start, stop, size=node.avals[0].shape[axis])
+
+
+def _full_key(node: Node) -> list[Any]:  # slices, integers and None
+    """Return the key of an index with a part for each axis."""
+    key, rank = list(node.attrs["key"]), len(node.args[0].aval.shape)
+    present = sum(1 for k in key if k is not None and k is not Ellipsis)
+    filling = [slice(None)] * (rank - present)
+    if Ellipsis in key:
+        place = key.index(Ellipsis)
+        return [*key[:place], *filling, *key[place + 1 :]]
+    return key + filling
+
+
+def _indexes(node: Node) -> bool:
+    """Whether all parts of a key are plain where the axis has a size that may change."""
+    axis = 0
+    for part in _full_key(node):
+        if part is None:
+            continue
+        size = node.args[0].aval.shape[axis]
+        axis += 1
+        if isinstance(part, slice):
+            if _is_whole(part, size) or is_number(size):
+                continue
+            if part.step not in (None, 1) or not all(is_number(p) for p in _ends(part, size)):
+                return False
+        elif not is_number(part):
+            return False
+    return True
+
+
+def _ends(part: slice, size: Size) -> tuple[Size, Size]:
+    return part.start if part.start is not None else 0, part.stop if part.stop is not None else size
+
+
+def _is_whole(part: slice, size: Size) -> bool:
+    return part.start in (None, 0) and part.step in (None, 1) and (part.stop is None or part.stop == size)
+
+
+@form("index", when=_indexes)
+def write_index(b: Builder, node: Node) -> Value:
+    """Write ``slice``, and ``reshape`` for integers and None."""
+    x, axis = b.value(node.args[0]), 0
+    for part in _full_key(node):
+        if part is None:
+            continue
+        size = x.shape[axis]
+        if not isinstance(part, slice):
+            place = int(part)
+            if place < 0 and not is_number(size):
+                x = take(b, x, counted(b, b.full(place, INT64, (1,)), size), axis)
+            else:
+                place += int(size) if place < 0 else 0
+                x = b.slice(x, axis, place, place + 1, size=1)
+        elif not _is_whole(part, size):
+            x = _sliced(b, x, axis, part)
+        axis += 1
+    return b.reshape(x, node.avals[0].shape)
+
+
+def _sliced(b: Builder, x: Value, axis: int, part: slice) -> Value:
+    """Return a part along one axis, backwards for a negative step."""
+    size = x.shape[axis]
+    if not is_number(size):
+        start, stop = _ends(part, size)
+        return b.slice(x, axis, int(start), int(stop), size=int(stop) - int(start))
+    start, stop, step = part.indices(int(size))
+    places = range(start, stop, step)
+    if step > 0:
+        return b.slice(x, axis, start, max(stop, start), step)
+    if not places:
+        return b.slice(x, axis, 0, 0)
+    return reversed_along(b, b.slice(x, axis, places[-1], places[0] + 1, -step), [axis])
+
+
+def reversed_along(b: Builder, x: Value, axes: Any) -> Value:  # one or several
+    """Return ``x`` backwards along some axes."""
+    inner = ", ".join(map(str, axes))
+    return b.write(f"stablehlo.reverse {x.name}, dims = [{inner}] : {x.type}", x.dtype, x.shape)
+
+
+@form("pad", when=lambda node: are_numbers([w for both in node.attrs["widths"] for w in both]))
+def write_pad(b: Builder, node: Node) -> Value:
+    """Write ``pad``, which cuts what negative widths remove."""
+    low, high = ([int(w[i]) for w in node.attrs["widths"]] for i in (0, 1))
+    value = node.attrs.get("value", 0)
+    return b.pad(b.value(node.args[0]), low, high, value, shape=node.avals[0].shape)
+
+
+@form("flip")
+def write_flip(b: Builder, node: Node) -> Value:
+    """Write ``reverse``."""
+    axes = node.attrs["axes"]
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    return reversed_along(b, b.value(node.args[0]), axes) if axes else b.value(node.args[0])
+
+
+def _axes(axes: Any) -> tuple[int, ...]:  # one or several
+    return (axes,) if isinstance(axes, int) else tuple(axes)
+
+
+def _rolls(node: Node) -> bool:
+    axes, shape = node.attrs["axes"], node.avals[0].shape
+    return axes is not None and all(is_number(shape[a]) for a in _axes(axes))
+
+
+@form("roll", when=_rolls)
+def write_roll(b: Builder, node: Node) -> Value:
+    """Exchange the two parts along each axis."""
+    x = b.value(node.args[0])
+    for shift, axis in zip(_axes(node.attrs["shifts"]), _axes(node.attrs["axes"]), strict=True):
+        size = int(x.shape[axis])
+        start = -int(shift) % max(size, 1)
+        if start:
+            x = b.concatenate([b.slice(x, axis, start, size), b.slice(x, axis, 0, start)], axis)
+    return x
+
+
+@form("tril", "triu")
+def write_triangle(b: Builder, node: Node) -> Value:
+    """Compare rows and columns, and select."""
+    x = b.value(node.args[0])
+    rows, columns = (b.iota(INT64, x.shape, x.rank - i) for i in (2, 1))
+    edge = b.binary("add", rows, b.full(node.attrs.get("k", 0), INT64, x.shape))
+    inside = b.compare("LE" if node.name == "tril" else "GE", columns, edge)
+    return b.select(inside, x, b.full(0, x.dtype, x.shape))
+
+
+@form("sum_to")
+def write_sum_to(b: Builder, node: Node) -> Value:
+    """Sum the axes that were broadcast."""
+    x, shape = b.value(node.args[0]), node.avals[0].shape
+    lead = x.rank - len(shape)
+    inner = [a for a in range(lead, x.rank) if is_one(shape[a - lead]) and not is_one(x.shape[a])]
+    return b.reshape(reduced(b, "add", x, [*range(lead), *inner], 0), shape)
+
+
+@form("window_of", when=is_static)
+def write_window(b: Builder, node: Node) -> Value:
+    """Write ``pad`` at the ends."""
+    x, shape = b.value(node.args[0]), node.avals[0].shape
+    return b.pad(x, [0] * x.rank, [n - s for n, s in zip(shape, x.shape, strict=True)], 0)
+
+
+@form(
+    "diagonal",
+    "diagonal_embed",
+    "as_strided",
+    "strided_read",
+    "unfold_axis",
+    "embed",
+    when=is_static,
+)
+def write_by_places(b: Builder, node: Node) -> Value:
+    """Look up the place of each element: what the op makes of the numbers 1, 2, 3, ..., with 0 for a zero."""
+    return look_up(b, node, 0)
+
+
+@form("unfold", when=lambda node: are_numbers(node.args[0].aval.shape[1:]))
+def write_unfold(b: Builder, node: Node) -> Value:
+    """Look up the places within each image."""
+    return look_up(b, node, 1)
+
+
+def look_up(b: Builder, node: Node, lead: int) -> Value:
+    """Write a call as a look-up at constant places, for each index of the first ``lead`` axes alike."""
+    x = node.args[0].aval
+    rest = tuple(map(int, x.shape[lead:]))
+    count = math.prod(rest)
+    numbers = np.arange(1, count + 1, dtype=np.int64).reshape((1,) * lead + rest)
+    with no_grad():
+        places = np.asarray(node.op(wrap(numbers), **node.attrs).detach().numpy())
+    places = places.reshape(places.shape[lead:])
+    flat = b.reshape(b.value(node.args[0]), (*x.shape[:lead], count))
+    if (places == 0).any():
+        shape = (*x.shape[:lead], count + 1)
+        flat = b.pad(flat, [0] * lead + [1], [0] * (lead + 1), 0, shape=shape)
+    else:
+        places = places - 1
+    return take(b, flat, b.constant(places, INT64), lead)
+
+
+@form("place", when=is_static)
+def write_place(b: Builder, node: Node) -> Value:
+    """Write the elements at constant places of the flattened value."""
+    x, y = b.value(node.args[0]), b.value(node.args[1], node.avals[0].dtype)
+    count = math.prod(x.shape)
+    places = np.arange(count, dtype=np.int64).reshape(x.shape)[node.attrs["key"]]
+    values = b.reshape(b.broadcast(y, places.shape), (places.size,))
+    where = b.constant(places.reshape(-1, 1), INT64)
+    return b.reshape(scatter(b, b.reshape(x, (count,)), where, values, [0], None), x.shape)

@@ -1,0 +1,178 @@
+"""Bring a graph into calls that have a form in StableHLO.
+
+Composites without a form are taken apart (``tenon.extend.lower``); what is left over is named at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+
+import numpy as np
+
+from tenon import ops
+from tenon.extend import CapturedGraph, Composite, Node, Ref, errors, lower, no_grad, wrap
+from tenon_target_stablehlo.builder import Builder, has_elements
+from tenon_target_stablehlo.families.elementwise import is_elementwise, write_expression
+from tenon_target_stablehlo.forms import FORMS, has_dtypes
+from tenon_target_stablehlo.scalars import write_number
+from tenon_target_stablehlo.sizes import expanded
+
+for _family in (
+    "indexing",
+    "integers",
+    "losses",
+    "movement",
+    "pooling",
+    "products",
+    "reductions",
+    "windows",
+):
+    importlib.import_module(f"tenon_target_stablehlo.families.{_family}")
+
+
+def ops_in_stablehlo() -> frozenset[str]:
+    """Return the names of all ops of which some calls have a form."""
+    named = {name: getattr(ops, name) for name in dir(ops)}
+    return frozenset(
+        name for name, op in named.items()
+        if name in FORMS or name in ("clamp", "once", "refused")
+        or (hasattr(op, "expression_for") and op.expression_for((..., ..., ...), {}) is not None)
+    )  # fmt: skip
+
+
+def has_form(node: Node) -> bool:
+    """Whether a call can be written, with its dtypes and attrs."""
+    if not has_dtypes(node):
+        return False
+    form = FORMS.get(node.name)
+    if form is not None and form.when(node):
+        return True
+    return is_elementwise(node)
+
+
+def in_stablehlo_ops(graph: CapturedGraph) -> CapturedGraph:
+    """Return ``graph`` in calls that have a form; LoweringError names all that have none."""
+    names = ops_in_stablehlo()
+    graph = graph.copy()
+    _compute_known(graph)
+    failing: list[Node] = []
+
+    def without_form(lowered: CapturedGraph) -> list[Node]:
+        _compute_known(lowered)
+        failing[:] = [node for node in expanded(lowered).calls if not has_form(node)]
+        return failing
+
+    try:
+        result = lower(graph, names, rejected=without_form)
+    except errors.LoweringError as error:
+        raise errors.LoweringError(_all_problems(graph, names, str(error))) from None
+    problems = _problems(result, failing)
+    if problems:
+        raise errors.LoweringError(
+            f"the target stablehlo has no form of {len(problems)} of the graph's calls and values: "
+            f"{'; '.join(problems)}. Change them in the model, or export to another target."
+        )
+    drop_unused(result)
+    return result
+
+
+def _all_problems(graph: CapturedGraph, names: frozenset[str], text: str) -> str:
+    """Return the text of an error, with what is missing of the ops that have a form for some calls."""
+    failing = [
+        node for node in graph.calls
+        if node.name in names and not isinstance(node.op, Composite) and not has_form(node)
+    ]  # fmt: skip
+    more = _problems(graph, failing)
+    return text + (f" Nor has it a form of: {'; '.join(more)}." if more else "")
+
+
+def _problems(graph: CapturedGraph, failing: list[Node]) -> list[str]:
+    """Return a text for each call and value without a form."""
+    problems = [described(node) for node in failing]
+    problems += [
+        f"{node.kind} {node.label} of {node.avals[0].dtype}"
+        for node in graph.nodes
+        if node.kind in ("input", "constant") and not has_elements(node.avals[0].dtype)
+    ]
+    return list(dict.fromkeys(problems))
+
+
+def described(node: Node) -> str:
+    """Return a call as text: its op, dtypes, module and source line."""
+    dtypes = sorted({a.dtype.name for a in [*node.avals, *(r.aval for r in node.refs if not r.scalar)]})
+    place = f"in {node.module or 'the function'}" + (f" at {node.where}" if node.where else "")
+    return f"{node.name} of {', '.join(dtypes)} ({place})"
+
+
+def _compute_known(graph: CapturedGraph) -> None:
+    """Replace calls that have no form by their value where no run changes it, as of decoded weights."""
+    written = {write.target for write in graph.writes}
+    constant: set[Ref] = set()
+    values: dict[Ref, np.ndarray] = {}
+    changes: dict[Ref, Ref] = {}
+    nodes: list[Node] = []
+    sized: Mapping[Node, object] = graph.symbolic
+    for node in graph.nodes:
+        stored = node.kind == "input" and node.value is not None and node not in written
+        if node.kind == "constant" or stored:
+            constant.add(node.out())
+        elif (
+            node.kind == "call" and not node.effect and node.refs and constant.issuperset(node.refs)
+            and node not in sized
+        ):  # fmt: skip
+            constant.update(node.out(i) for i in range(len(node.avals)))
+            if not has_form(node) and not isinstance(node.op, Composite):
+                for index, aval in enumerate(node.avals):
+                    new = Node("constant")
+                    new.value, new.label, new.avals = _value(node.out(index), values), node.label, (aval,)
+                    changes[node.out(index)] = new.out()
+                    nodes.append(new)
+                continue
+        nodes.append(node)
+    graph.nodes = nodes
+    graph.replace(changes)
+
+
+def _value(ref: Ref, values: dict[Ref, np.ndarray]) -> np.ndarray:
+    """Return a value that no run changes, computed by tenon."""
+    if ref not in values:
+        node = ref.node
+        if node.kind == "constant":
+            values[ref] = np.asarray(node.value)
+        elif node.kind == "input":
+            values[ref] = np.asarray(node.value.detach().numpy())
+        else:
+            args = [wrap(_value(a, values)) if a.__class__ is Ref else a for a in node.args]
+            with no_grad():
+                result = node.op(*args, **node.attrs)
+            results = result if isinstance(result, tuple | list) else (result,)
+            for index, each in enumerate(results):
+                array = np.ascontiguousarray(each.detach().numpy())
+                values[node.out(index)] = array.reshape(tuple(each.shape))
+    return values[ref]
+
+
+def drop_unused(graph: CapturedGraph) -> None:
+    """Remove calls, constants and parameters that no output and no write needs; arguments stay."""
+    needed: set[Node] = {w.target for w in graph.writes} | {r.node for r in graph.roots()}
+    kept = []
+    for node in reversed(graph.nodes):
+        argument = node.kind == "input" and node.value is None
+        if node in needed or argument or node.function == "input":
+            needed |= {r.node for r in node.refs}
+            kept.append(node)
+    graph.nodes = list(reversed(kept))
+
+
+def write_calls(b: Builder, graph: CapturedGraph) -> None:
+    """Write the calls and numbers of a graph that has expressions for sizes that may change, in order."""
+    for node in graph.nodes:
+        if node.kind == "scalar" and node.function != "input":
+            b.define(node, write_number(b, node))
+        if node.kind != "call":
+            continue
+        b.begin(node)
+        form = FORMS.get(node.name)
+        written = form.write(b, node) if form is not None and form.when(node) else write_expression(b, node)
+        b.define(node, *(written if isinstance(written, tuple) else (written,)))

@@ -1,0 +1,43 @@
+"""Sizes: numbers, or expressions of symbols that are known when the model runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from tenon.extend import CapturedGraph, Ref
+
+#: An int, or a symbolic size of a graph that was captured with ``dynamic=``.
+Size: TypeAlias = Any
+
+
+def is_number(size: Size) -> bool:
+    """Whether a size is the same in every run."""
+    return isinstance(size, int | np.integer)
+
+
+def are_numbers(sizes: Sequence[Size]) -> bool:
+    """Whether all sizes are the same in every run."""
+    return all(is_number(s) for s in sizes)
+
+
+def is_one(size: Size) -> bool:
+    """Whether a size is 1 in every run."""
+    return is_number(size) and int(size) == 1
+
+
+def expanded(graph: CapturedGraph) -> CapturedGraph:
+    """Return a copy of a graph whose nodes have expressions where sizes may change."""
+    if not graph.symbols:
+        return graph
+    result = graph.copy()
+    for own, node in zip(result.nodes, graph.nodes, strict=True):
+        sized = graph.with_sizes(node)
+        if sized is not node:
+            own.avals, own.attrs = sized.avals, dict(sized.attrs)
+            own.args = tuple(
+                o if o.__class__ is Ref else s for o, s in zip(own.args, sized.args, strict=True)
+            )
+    return result

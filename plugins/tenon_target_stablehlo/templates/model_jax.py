@@ -1,0 +1,175 @@
+"""Run the model beside this file with jax, on any device that jax has.
+
+``model = Model()`` reads model.mlirbc, model.json and weights.safetensors; ``model(x)`` runs it.
+``model.function`` is its ``main`` for programs of your own: a function of jax arrays in the order of
+``model.arguments``, which can be jitted and sharded.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import json
+import math
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import export
+
+FOLDER = Path(__file__).resolve().parent
+_DTYPES = {
+    "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
+    "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32",
+    "F64": "float64",
+}  # fmt: skip
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+}  # fmt: skip
+
+
+def read_weights(path: str | Path) -> dict[str, np.ndarray]:
+    """Read a safetensors file."""
+    data = Path(path).read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:start])
+    header.pop("__metadata__", None)
+    found = {}
+    for name, entry in header.items():
+        dtype, count = jnp.dtype(_DTYPES[entry["dtype"]]), math.prod(entry["shape"])
+        first = start + entry["data_offsets"][0]
+        found[name] = np.frombuffer(data, dtype, count, first).reshape(entry["shape"])
+    return found
+
+
+def evaluated(size: int | str, sizes: dict[str, Any]) -> Any:
+    """Return a size: a number, or an expression of sizes that may change."""
+    if isinstance(size, int):
+        return size
+
+    def value(node: ast.expr) -> Any:
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Name):
+            return sizes[node.id]
+        if isinstance(node, ast.BinOp):
+            return _OPERATORS[type(node.op)](value(node.left), value(node.right))
+        raise ValueError(f"a size is written {size!r}")
+
+    return value(ast.parse(size, mode="eval").body)
+
+
+class Model:
+    """The model with its weights, which a training step updates."""
+
+    def __init__(self, folder: str | Path = FOLDER, artifact: bytes | None = None) -> None:
+        folder = Path(folder)
+        described = json.loads((folder / "model.json").read_text("utf-8"))
+        #: What ``main`` takes and returns, in order.
+        self.arguments: list[dict[str, Any]] = described["arguments"]
+        self.results: list[dict[str, Any]] = described["results"]
+        self.sizes: dict[str, dict[str, int | None]] = described["sizes"]
+        #: Parameters and what else a run reads and writes, by name.
+        self.state: dict[str, Any] = dict(read_weights(folder / "weights.safetensors"))
+        #: Numbers that the next run reads, such as learning rates.
+        self.numbers = {a["name"]: a["value"] for a in self.arguments if a["role"] == "number"}
+        if artifact is None:
+            artifact = (folder / "model.mlirbc").read_bytes()
+        with self.wide():
+            self.exported = self._exported(artifact)
+        self.function = jax.jit(self.exported.call)
+
+    def wide(self) -> contextlib.AbstractContextManager[Any]:
+        """Let jax keep 64 bits, if an argument or result has as many; else jax would cut them to 32."""
+        if not any("64" in each.get("dtype", "") for each in (*self.arguments, *self.results)):
+            return contextlib.nullcontext()
+        if hasattr(jax, "enable_x64"):
+            return jax.enable_x64(True)
+        from jax.experimental import enable_x64
+
+        return enable_x64()
+
+    def _exported(self, artifact: bytes) -> export.Exported:
+        """Return the module with the shapes of its arguments and results, as jax.export has them.
+
+        jax makes them of a function with the same types, whose own module is replaced.
+        """
+        scope = export.SymbolicScope()
+        sizes = {name: export.symbolic_shape(name, scope=scope)[0] for name in self.sizes}
+        described = {a["name"]: a for a in self.arguments}
+
+        def shaped(each: dict[str, Any]) -> jax.ShapeDtypeStruct:
+            shape = tuple(evaluated(size, sizes) for size in each["shape"])
+            return jax.ShapeDtypeStruct(shape, jnp.dtype(each["dtype"]))
+
+        results = [shaped(described[r["name"]] if r["role"] == "state" else r) for r in self.results]
+
+        def alike(*arguments: jax.Array) -> list[jax.Array]:
+            found = dict(zip(described, arguments, strict=True))
+            known = {
+                size: found[a["name"]].shape[axis]
+                for a in self.arguments
+                for axis, size in enumerate(a["shape"])
+                if size in self.sizes
+            }
+            rows = [described[r["name"]] if r["role"] == "state" else r for r in self.results]
+            return [
+                jnp.zeros(tuple(evaluated(size, known) for size in row["shape"]), result.dtype)
+                for row, result in zip(rows, results, strict=True)
+            ]
+
+        made = export.export(jax.jit(alike, keep_unused=True))(*map(shaped, self.arguments))
+        return dataclasses.replace(made, mlir_module_serialized=artifact)
+
+    def check(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
+        """Return the inputs; TypeError or ValueError unless they have the right dtypes and shapes."""
+        wanted = [a for a in self.arguments if a["role"] == "argument"]
+        if len(inputs) != len(wanted):
+            names = ", ".join(a["name"] for a in wanted)
+            raise TypeError(f"{len(inputs)} inputs were given; the model takes {len(wanted)}: {names}.")
+        sizes: dict[str, int] = {}
+        for a, given in zip(wanted, inputs, strict=True):
+            if str(given.dtype) != a["dtype"]:
+                raise TypeError(f"input {a['name']!r} has dtype {given.dtype}; it must have {a['dtype']}.")
+            fits = len(given.shape) == len(a["shape"]) and all(
+                own == (size if isinstance(size, int) else sizes.setdefault(size, own))
+                for own, size in zip(given.shape, a["shape"], strict=True)
+            )
+            if not fits:
+                known = f" with {sizes}" if sizes else ""
+                raise ValueError(
+                    f"input {a['name']!r} has shape {list(given.shape)}; it must have {a['shape']}{known}."
+                )
+        for name, size in sizes.items():
+            least, most = self.sizes[name]["least"] or 0, self.sizes[name]["most"]
+            if size < least or (most is not None and size > most):
+                raise ValueError(f"{name} is {size}; it may be {least} to {most or 'any number'}.")
+        return list(inputs)
+
+    def outputs(self, *inputs: Any) -> list[jax.Array]:
+        """Run once; return all outputs, and keep what the run writes."""
+        given = iter(self.check(inputs))
+        numbers = {name: np.float64(value) for name, value in self.numbers.items()}
+        arguments = [
+            next(given) if a["role"] == "argument" else {**self.state, **numbers}[a["name"]]
+            for a in self.arguments
+        ]
+        with self.wide():
+            made = self.function(*arguments)
+        for result, value in zip(self.results, made, strict=True):
+            if result["role"] == "state":
+                self.state[result["name"]] = value
+        for a in self.arguments:
+            if a["role"] == "number":
+                self.numbers[a["name"]] += a["increment"]
+        return [v for result, v in zip(self.results, made, strict=True) if result["role"] == "output"]
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Run once; return the output, or a tuple of several."""
+        outputs = self.outputs(*inputs)
+        return outputs[0] if len(outputs) == 1 else tuple(outputs)
