@@ -63,14 +63,16 @@ class Builder:
         self._count = 0
         self._constants: dict[tuple[str, str], Value] = {}
         self._sizes: dict[str, Value] = {}
-        self._location = ""
+        self._location = self._place = ""
 
     # --- lines ---
 
     def begin(self, node: Node) -> None:
         """State the call that the next lines compute."""
-        place = " at ".join(filter(None, (node.module or None, node.where or None)))
-        self.lines.append(f"// {node.name}{f' of {place}' if place else ''}")
+        place = " at ".join(filter(None, (node.module, node.where))) or node.name
+        if place != self._place:
+            self.lines.append(f"// {place}")
+            self._place = place
         title = string_text(f"{node.module}/{node.name}" if node.module else node.name)
         file, _, line = node.where.rpartition(":")
         text = f"loc({title}({string_text(file)}:{line}:1))" if line.isdigit() and file else f"loc({title})"

@@ -6,6 +6,7 @@ values, and an optimizing compiler need not read millions of numbers. Small cons
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,12 +36,15 @@ class Module:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     symbols: dict[str, Any] = field(default_factory=dict)  # JSON
 
-    def description(self) -> dict[str, Any]:  # JSON
-        """Return what ``model.json`` says."""
-        return {
-            "format": "tenon.stablehlo", "version": 1, "stablehlo": VERSION, "function": "main",
-            "arguments": self.arguments, "results": self.results, "sizes": self.symbols,
-        }  # fmt: skip
+    def description(self) -> str:
+        """Return ``model.json``, with a line for each argument and result."""
+        head = {"format": "tenon.stablehlo", "version": 1, "stablehlo": VERSION, "function": "main"}
+        lists = []
+        for name, rows in (("arguments", self.arguments), ("results", self.results)):
+            inner = ",\n".join(f"  {json.dumps(row)}" for row in rows)
+            lists.append(f' "{name}": [\n{inner}\n ]')
+        parts = [f" {json.dumps(head)[1:-1]}", *lists, f' "sizes": {json.dumps(self.symbols)}']
+        return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def make(graph: CapturedGraph) -> Module:

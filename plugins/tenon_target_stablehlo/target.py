@@ -7,7 +7,6 @@ jax, by ``jax.export``.
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -44,7 +43,7 @@ class StableHloTarget(Target):
         (folder / TEXT).write_text(module.text, "utf-8")
         if code is not None:
             (folder / CODE).write_bytes(code)
-        (folder / DESCRIPTION).write_text(json.dumps(module.description(), indent=1) + "\n", "utf-8")
+        (folder / DESCRIPTION).write_text(module.description(), "utf-8")
         tensors = {
             name: wrap(np.array(array, order="C"), device="cpu") for name, array in module.arrays.items()
         }

@@ -26,6 +26,7 @@ FIRST_PARTY = {
     "tenon_tensorboard",
     "tenon_target_c",
     "tenon_target_onnx",
+    "tenon_target_stablehlo",
 }
 CORE = {"numpy", "ml_dtypes"}
 #: What start-up files of an environment (``*.pth``) load in every interpreter, with and without tenon.

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from tenon.extend import Node
+from tenon.extend import Node, Ref
 from tenon_target_stablehlo.builder import INT64, Builder, Value
 from tenon_target_stablehlo.families.elementwise import wide
 from tenon_target_stablehlo.families.reductions import reduced
 from tenon_target_stablehlo.forms import alone, form, is_float
+from tenon_target_stablehlo.sizes import Size
 
 
-def _classes(b: Builder, target: Value, shape: Any, axis: int) -> Value:  # a shape
+def _classes(b: Builder, target: Value, shape: Sequence[Size], axis: int) -> Value:
     """Return whether each class is the target."""
     where = [a for a in range(len(shape)) if a != axis]
     return b.compare("EQ", b.iota(INT64, shape, axis), b.broadcast(target, shape, where))
 
 
 def _weights(
-    b: Builder, chosen: Value, present: Value, weight: Any, axis: int, dtype: np.dtype
-) -> Value:  # a value or None
+    b: Builder, chosen: Value, present: Value, weight: Ref | None, axis: int, dtype: np.dtype
+) -> Value:
     """Return the weight of each target, 0 where it is ignored."""
     if weight is None:
         return b.convert(present, dtype)

@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from tenon import ops
 from tenon.extend import Node, no_grad, wrap
 from tenon_target_stablehlo.builder import INT64, Builder, Value
+from tenon_target_stablehlo.families.elementwise import wide
 from tenon_target_stablehlo.families.reductions import reduced
 from tenon_target_stablehlo.forms import form, is_static
 from tenon_target_stablehlo.lookups import counted, scatter, take
@@ -278,3 +280,27 @@ def write_place(b: Builder, node: Node) -> Value:
     values = b.reshape(b.broadcast(y, places.shape), (places.size,))
     where = b.constant(places.reshape(-1, 1), INT64)
     return b.reshape(scatter(b, b.reshape(x, (count,)), where, values, [0], None), x.shape)
+
+
+@form("fold", "fold_axis", when=is_static)
+def write_fold(b: Builder, node: Node) -> Value:
+    """Add each element to its place: the one from which the transposed op, ``unfold``, takes it."""
+    own, aval, a = wide(node.avals[0].dtype), node.avals[0], dict(node.attrs)
+    x = b.value(node.args[0], own)
+    lead = 1 if node.name == "fold" else 0
+    rest = tuple(map(int, aval.shape[lead:]))
+    count = math.prod(rest)
+    numbers = wrap(np.arange(1, count + 1, dtype=np.int64).reshape((1,) * lead + rest))
+    with no_grad():
+        if node.name == "fold":
+            del a["sizes"]
+            found = ops.unfold(numbers, **a)
+        else:
+            found = ops.unfold_axis(numbers, axis=a["axis"], size=int(x.shape[-1]), step=a["step"])
+    places = np.asarray(found.detach().numpy()).reshape(-1, 1)
+    flat = b.reshape(x, (*x.shape[:lead], len(places)))
+    zeros = b.full(0, own, (*aval.shape[:lead], count + 1))
+    where, order = b.constant(places, INT64), [lead, *range(lead)]
+    result = scatter(b, zeros, where, b.transpose(flat, order), [lead], "add")
+    result = b.slice(result, lead, 1, count + 1)  # the first place is that of the padding
+    return b.convert(b.reshape(result, aval.shape), aval.dtype)

@@ -12,7 +12,7 @@ from tenon_target_stablehlo.builder import INT64, Builder, Value
 from tenon_target_stablehlo.families.elementwise import wide
 from tenon_target_stablehlo.families.reductions import lowest, reduce_window
 from tenon_target_stablehlo.families.windows import along
-from tenon_target_stablehlo.forms import alone, form, is_float
+from tenon_target_stablehlo.forms import alone, form, is_float, is_static
 from tenon_target_stablehlo.sizes import Size, are_numbers
 from tenon_target_stablehlo.texts import integers_text, list_text, type_text
 
@@ -76,6 +76,11 @@ def _elements(b: Builder, x: Value, node: Node, shape: Sequence[Size], fill: flo
 
 @form("max_pool_indices", when=_pools)
 def write_max_pool_indices(b: Builder, node: Node) -> Value:
+    """Write the place of the first largest element of each window."""
+    return _indices(b, node)
+
+
+def _indices(b: Builder, node: Node) -> Value:
     """Compare the elements of a window one after another; the first largest one stays, a NaN goes on."""
     a, aval = node.attrs, node.avals[0]
     x = b.value(node.args[0])
@@ -107,6 +112,25 @@ def write_max_pool_indices(b: Builder, node: Node) -> Value:
         flat = b.binary("multiply", flat, b.full(int(x.shape[2 + axis]), INT64, aval.shape))
         flat = b.binary("add", flat, place)
     return flat
+
+
+def _divides(node: Node) -> bool:
+    return is_static(node) and all(
+        n % s == 0 for n, s in zip(node.args[0].aval.shape[2:], node.attrs["sizes"], strict=True)
+    )
+
+
+@form("adaptive_max_pool_indices", when=_divides)
+def write_adaptive_max_pool_indices(b: Builder, node: Node) -> Value:
+    """Write windows of one size."""
+    sizes = node.args[0].aval.shape[2:]
+    kernel = tuple(int(n // s) for n, s in zip(sizes, node.attrs["sizes"], strict=True))
+    pooled = Node("call", ops.max_pool_indices, node.args)
+    pooled.avals = node.avals
+    pooled.attrs = {
+        "kernel": kernel, "stride": kernel, "padding": (0,) * len(kernel), "dilation": (1,) * len(kernel),
+    }  # fmt: skip
+    return _indices(b, pooled)
 
 
 def _spreads(node: Node) -> bool:

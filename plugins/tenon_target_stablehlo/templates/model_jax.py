@@ -15,7 +15,7 @@ import math
 import operator
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,14 @@ _DTYPES = {
     "I32": "int32", "U64": "uint64", "I64": "int64", "F16": "float16", "BF16": "bfloat16", "F32": "float32",
     "F64": "float64",
 }  # fmt: skip
-_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+#: An argument or a result in model.json.
+Row: TypeAlias = dict[str, Any]  # JSON
+#: A number, or one of jax's sizes that may change.
+Size: TypeAlias = Any  # jax has no public class
+#: What a model takes: arrays of NumPy or jax.
+Input: TypeAlias = Any  # anything with a dtype and a shape
+
+_OPERATORS: dict[type[ast.operator], Callable[[Size, Size], Size]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
 }  # fmt: skip
 
@@ -47,12 +54,12 @@ def read_weights(path: str | Path) -> dict[str, np.ndarray]:
     return found
 
 
-def evaluated(size: int | str, sizes: dict[str, Any]) -> Any:
+def evaluated(size: int | str, sizes: dict[str, Size]) -> Size:
     """Return a size: a number, or an expression of sizes that may change."""
     if isinstance(size, int):
         return size
 
-    def value(node: ast.expr) -> Any:
+    def value(node: ast.expr) -> Size:
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, ast.Name):
@@ -71,11 +78,11 @@ class Model:
         folder = Path(folder)
         described = json.loads((folder / "model.json").read_text("utf-8"))
         #: What ``main`` takes and returns, in order.
-        self.arguments: list[dict[str, Any]] = described["arguments"]
-        self.results: list[dict[str, Any]] = described["results"]
+        self.arguments: list[Row] = described["arguments"]
+        self.results: list[Row] = described["results"]
         self.sizes: dict[str, dict[str, int | None]] = described["sizes"]
         #: Parameters and what else a run reads and writes, by name.
-        self.state: dict[str, Any] = dict(read_weights(folder / "weights.safetensors"))
+        self.state: dict[str, Input] = dict(read_weights(folder / "weights.safetensors"))
         #: Numbers that the next run reads, such as learning rates.
         self.numbers = {a["name"]: a["value"] for a in self.arguments if a["role"] == "number"}
         if artifact is None:
@@ -84,7 +91,7 @@ class Model:
             self.exported = self._exported(artifact)
         self.function = jax.jit(self.exported.call)
 
-    def wide(self) -> contextlib.AbstractContextManager[Any]:
+    def wide(self) -> contextlib.AbstractContextManager[object]:
         """Let jax keep 64 bits, if an argument or result has as many; else jax would cut them to 32."""
         if not any("64" in each.get("dtype", "") for each in (*self.arguments, *self.results)):
             return contextlib.nullcontext()
@@ -103,7 +110,7 @@ class Model:
         sizes = {name: export.symbolic_shape(name, scope=scope)[0] for name in self.sizes}
         described = {a["name"]: a for a in self.arguments}
 
-        def shaped(each: dict[str, Any]) -> jax.ShapeDtypeStruct:
+        def shaped(each: Row) -> jax.ShapeDtypeStruct:
             shape = tuple(evaluated(size, sizes) for size in each["shape"])
             return jax.ShapeDtypeStruct(shape, jnp.dtype(each["dtype"]))
 
@@ -126,7 +133,7 @@ class Model:
         made = export.export(jax.jit(alike, keep_unused=True))(*map(shaped, self.arguments))
         return dataclasses.replace(made, mlir_module_serialized=artifact)
 
-    def check(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
+    def check(self, inputs: tuple[Input, ...]) -> list[Input]:
         """Return the inputs; TypeError or ValueError unless they have the right dtypes and shapes."""
         wanted = [a for a in self.arguments if a["role"] == "argument"]
         if len(inputs) != len(wanted):
@@ -151,7 +158,7 @@ class Model:
                 raise ValueError(f"{name} is {size}; it may be {least} to {most or 'any number'}.")
         return list(inputs)
 
-    def outputs(self, *inputs: Any) -> list[jax.Array]:
+    def outputs(self, *inputs: Input) -> list[jax.Array]:
         """Run once; return all outputs, and keep what the run writes."""
         given = iter(self.check(inputs))
         numbers = {name: np.float64(value) for name, value in self.numbers.items()}
@@ -169,7 +176,7 @@ class Model:
                 self.numbers[a["name"]] += a["increment"]
         return [v for result, v in zip(self.results, made, strict=True) if result["role"] == "output"]
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Input) -> jax.Array | tuple[jax.Array, ...]:
         """Run once; return the output, or a tuple of several."""
         outputs = self.outputs(*inputs)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
