@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from tenon.graph.graph import Graph as Graph
     from tenon.graph.graph import Node as Node
     from tenon.graph.graph import Ref as Ref
+    from tenon.graph.graph import Source as Source
+    from tenon.graph.graph import sources_of as sources_of
     from tenon.graph.recording import record as record
     from tenon.graph.shape_requests import ShapeRequest as ShapeRequest
     from tenon.kernels import expressions as expressions
@@ -159,6 +161,7 @@ _TARGETS = {
     "ShapeRequest": "tenon.graph.shape_requests:ShapeRequest",
     "ShortKernel": "tenon.kernels.short_kernels:ShortKernel",
     "Signature": "tenon.export.signature:Signature",
+    "Source": "tenon.graph.graph:Source",
     "Target": "tenon.export.target:Target",
     "Tensor": "tenon.tensors.tensor:Tensor",
     "Thunk": "tenon.kernels.compiler:Thunk",
@@ -196,6 +199,7 @@ _TARGETS = {
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
     "size_at_least": "tenon.kernels.kernel_table:size_at_least",
+    "sources_of": "tenon.graph.graph:sources_of",
     "titled": "tenon.compat.node_names:titled",
     "trace": "tenon.export.tracing:trace",
     "unflatten": "tenon.export.exported_program:unflatten",

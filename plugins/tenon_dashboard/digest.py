@@ -203,7 +203,7 @@ def kernels(cells: Cells) -> list[Row]:
         elif category == "cpu_op" and detail.get("Kernel") == 1:
             source = detail.get("Source ops")
             ops = ops_text([*map(_text, source)]) if type(source) is list else ""
-            key = ("fused" if ", " in ops else "op", name, ops, _text(detail.get("Source")), "", "")
+            key = ("fused" if ", " in ops else "op", name, ops, _places(detail), "", "")
         elif category == "cpu_op" and type(detail.get("Program")) is str:
             key = ("program", _text(detail["Program"]), "", "", "", "")
         else:
@@ -216,6 +216,19 @@ def kernels(cells: Cells) -> list[Row]:
         row[3] += calls * _count(detail.get("FLOPs"))
         row[4] += calls * _count(detail.get("Bytes"))
     return top(([*k[:4], r[0], r[1], k[4], k[5], r[2] / r[0], r[3], r[4]] for k, r in rows.items()), 5)
+
+
+def _places(detail: JsonObject) -> str:
+    """Return where the ops of a kernel ran: its lines, each with the modules whose ops are there."""
+    lines, modules = detail.get("Source lines"), detail.get("Source modules")
+    if type(lines) is not list or type(modules) is not list:
+        return _text(detail.get("Source"))
+    found: dict[str, dict[str, None]] = {}
+    for place, module in zip(map(_text, lines), map(_text, modules), strict=False):
+        line = place.rpartition("/")[2]
+        found.setdefault(line, {}).update({module: None} if module else {})
+    shown = (line + (f" ({', '.join(own)})" if own else "") for line, own in found.items() if line)
+    return ", ".join(shown)[:300]
 
 
 def ops_text(ops: list[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from tenon.extend import errors
 from tenon_profiler import stacks
 from tenon_profiler.events import DEVICE, INSTANT, Event, nest
+from tenon_profiler.programs import source_texts
 from tenon_profiler.text import draw, percent, size_text, time_text
 
 #: What a table can be sorted by; PyTorch's older "cuda" in place of "device" is accepted.
@@ -149,6 +150,8 @@ class FunctionEvent(_Times):
         self.input_shapes, self.stack = list(input_shapes), list(stack)
         self.input_dtypes: list[str] = []
         self.module = self.phase = ""
+        #: Of a kernel of a compiled program, the ops that it was made of, each with its line and module.
+        self.sources: list[str] = []
         self.flops = flops
         self.is_user_annotation = is_user_annotation
         self.is_async = name.startswith("gloo:")  # collectives, as in PyTorch
@@ -176,10 +179,9 @@ class FunctionEvent(_Times):
         )
         converted.event, converted.input_dtypes = event, event.get("Input type", [])
         converted.module, converted.phase = event.get("Module", ""), event.get("Phase", "")
-        converted.cpu_time_total, converted.self_cpu_time_total = (
-            event.duration / 1000,
-            event.self_time / 1000,
-        )
+        converted.sources = source_texts(event.args) if event.get("Kernel") else []
+        converted.cpu_time_total = event.duration / 1000
+        converted.self_cpu_time_total = event.self_time / 1000
         return converted
 
     def adopt(self, child: FunctionEvent) -> None:
@@ -211,6 +213,7 @@ class FunctionEventAvg(_Times):
         self.input_shapes = first.input_shapes if first and shapes else ""
         self.stack = first.stack[:stack] if first and stack else []
         self.module = first.module if first and module else ""
+        self.sources = list(first.sources) if first else []
         self.is_user_annotation = first is not None and first.is_user_annotation
         self.count = 0
 
@@ -219,6 +222,7 @@ class FunctionEventAvg(_Times):
         if self.key is None:
             self.key = event.key
         self.count += event.count
+        self.sources += [source for source in event.sources if source not in self.sources]
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(event, name))
         return self
@@ -386,6 +390,8 @@ class EventList(list[Any]):  # Any: events, or averages of them
             columns.append(("Input Shapes", shapes, max_shapes_column_width))
         if any(row.module for row in rows):
             columns.append(("Module", [row.module for row in rows], max_src_column_width))
+        if any(row.sources for row in rows):
+            columns.append(("Source Ops", [", ".join(row.sources) for row in rows], max_src_column_width))
         if any(row.stack for row in rows):
             locations = [row.stack[0] if row.stack else "" for row in rows]
             columns.append(("Source Location", locations, max_src_column_width))

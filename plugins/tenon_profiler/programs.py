@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from tenon.extend import Kind, Node
+from tenon.extend import Kind, Node, sources_of
 from tenon_profiler.events import Arguments, Event
 from tenon_profiler.shapes import UNKNOWN, type_name
 
@@ -69,14 +69,13 @@ def _title(nodes: Sequence[Node], args: Arguments) -> str:
 
 def described(nodes: Sequence[Node], phase: str) -> Arguments:
     """Return the arguments of the event of a program line that executes the calls ``nodes``."""
-    sources: list[str] = []
-    for node in nodes:
-        sources += node.label.split("+") if node.op.name == "fused" and node.label else [node.op.name]
+    sources = sources_of(*nodes)
     avals = [a.aval for node in nodes for a in node.args if getattr(a, "aval", None) is not None]
     results = [a for node in nodes for a in node.avals]
     phases = [node.phase or phase for node in nodes]
     args: Arguments = {
-        "Phase": max(dict.fromkeys(phases), key=phases.count), "Kernel": 1, "Source ops": sources,
+        "Phase": max(dict.fromkeys(phases), key=phases.count), "Kernel": 1,
+        "Source ops": [each.op for each in sources],
         "Input Dims": [list(a.shape) for a in avals],
         "Input type": [type_name(a.dtype) for a in avals],
         "Bytes": sum(math.prod(a.shape) * a.dtype.itemsize for a in [*avals, *results]),
@@ -87,7 +86,29 @@ def described(nodes: Sequence[Node], phase: str) -> Arguments:
     for key, values in (("Module", [n.module for n in nodes]), ("Source", [n.where for n in nodes])):
         if any(values):
             args[key] = next(v for v in values if v)
+    if len(sources) > 1:
+        args["Source modules"] = [each.module for each in sources]
+        args["Source lines"] = [each.where for each in sources]
     return args
+
+
+def source_texts(args: Arguments) -> list[str]:
+    """Return for each source op of a kernel a text of the op, its line and its module.
+
+    >>> source_texts({"Source ops": ["mul"], "Source": "model.py:12", "Module": "head"})
+    ['mul at model.py:12 in head']
+    """
+    ops: list[str] = args.get("Source ops", [])
+    modules = args.get("Source modules") or [args.get("Module", "")] * len(ops)
+    lines = args.get("Source lines") or [args.get("Source", "")] * len(ops)
+    return [
+        op + (f" at {_short(line)}" if line else "") + (f" in {module}" if module else "")
+        for op, module, line in zip(ops, modules, lines, strict=True)
+    ]
+
+
+def _short(line: str) -> str:
+    return line.replace("\\", "/").rpartition("/")[2]
 
 
 def _cost(node: Node) -> float:

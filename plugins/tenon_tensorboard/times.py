@@ -29,8 +29,9 @@ def times_of(trace: str | os.PathLike[str]) -> dict[str, Times]:
         if times is None:
             continue
         names = args.get("Source ops") or [event["name"].removeprefix("tenon::")]
-        for name in names:
-            key = (args.get("Module", ""), name)
+        modules = args.get("Source modules") or [args.get("Module", "")] * len(names)
+        for module, name in zip(modules, names, strict=True):
+            key = (module, name)
             times[key] = times.get(key, 0.0) + event["dur"] / len(names) / steps
     return phases
 

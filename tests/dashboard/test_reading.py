@@ -173,19 +173,26 @@ def test_a_long_curve_keeps_its_peak_and_its_end():
 def test_kernels_of_programs_and_of_a_gpu(tmp_path):
     gpu = {"device": 0, "stream": 7, "grid": [4, 1, 1], "block": [256, 1, 1], "est. achieved occupancy %": 50}
     fused = {"Kernel": 1, "Source ops": ["mul", "add"], "Source": "model.py:12", "FLOPs": 10, "Bytes": 20}
+    placed = {
+        "Kernel": 1, "Source ops": ["mul", "mul", "neg"], "Source": "src/model.py:12",
+        "Source modules": ["body.0", "body.1", ""], "Source lines": ["src/model.py:12"] * 2 + ["src/model.py:14"],
+    }  # fmt: skip
     events = [
         span("cpu_op", "tenon::fused_mul_add", 0, 10, **fused),
         span("cpu_op", "tenon::fused_mul_add", 10, 20, **fused),
+        span("cpu_op", "tenon::fused_mul_neg", 30, 5, **placed),
         span("cpu_op", "tenon::program", 0, 40, Program="<tenon program 3>"),
         span("kernel", "matmul", 5, 9, pid=0, tid=7, **gpu),
     ]
 
     rows = summed(tmp_path, events)["kernels"]
 
+    places = "model.py:12 (body.0, body.1), model.py:14"
     assert rows == [
         ["program", "<tenon program 3>", "", "", 1, 40_000, "", "", 0.0, 0, 0],
         ["fused", "tenon::fused_mul_add", "mul, add", "model.py:12", 2, 30_000, "", "", 0.0, 20, 40],
         ["gpu", "matmul", "", "cuda:0", 1, 9000, "4x1x1", "256x1x1", 50.0, 0, 0],
+        ["fused", "tenon::fused_mul_neg", "mul, mul, neg", places, 1, 5000, "", "", 0.0, 0, 0],
     ]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 import tenon
 from tenon.engine.op import Composite, table
+from tenon.graph.graph import Source, sources_of
 from tenon.graph.interpreter import Interpreter
 from tenon.graph.passes import default, run
 from tenon.graph.passes.epilogue import epilogue
@@ -183,3 +184,19 @@ def test_statistics_that_change_reach_a_compiled_network():
             with tenon.inference_mode():
                 np.testing.assert_allclose(compiled(x).numpy(), twin(x).numpy(), rtol=1e-4, atol=1e-4)
     assert "epilogue" in compiled.programs[0].source
+
+
+def test_an_epilogue_names_the_calls_that_it_was_made_of(make, backend):
+    m = make()
+    block(m, residual=False)
+    for number, call in enumerate(m.graph.calls):
+        call.module, call.where = f"layers.{number}", f"model.py:{number}"
+
+    epilogue(m.graph, backend)
+
+    (made,) = (n for n in m.graph.calls if n.op.name == "epilogue")
+    assert sources_of(made) == (
+        Source("convolution", "layers.0", "model.py:0", ""),
+        Source("batch_norm_inference", "layers.1", "model.py:1", ""),
+    )
+    assert sources_of(*m.graph.calls)[-1] == Source("relu", "layers.2", "model.py:2", "")

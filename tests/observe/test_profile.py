@@ -5,6 +5,7 @@ import json
 import os
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -297,6 +298,48 @@ def test_compiled_programs_show_their_kernels_with_source_ops():
     assert "test_profile.py:" in fused.event.get("Source")
     assert sum(k.cpu_time_total for k in kernels) <= program.cpu_time_total
     assert "_mark" not in work.programs[0]._run.__code__.co_names
+
+
+class Gated(nn.Module):
+    """Two modules whose elementwise ops become one kernel."""
+
+    class Half(nn.Module):
+        def forward(self, x):
+            return x.sigmoid() * 2.0
+
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = Gated.Half(), Gated.Half()
+
+    def forward(self, x):
+        return self.left(x) + self.right(x + 1.0)
+
+
+def test_a_fused_kernel_names_ops_modules_and_lines_of_all_its_source_ops():
+    model, x = Gated().eval(), tenon.randn(64, 256)
+    work = tenon.compile(lambda x: model(x))
+    with tenon.no_grad():
+        for _ in range(3):
+            work(x)
+        with profile() as prof:
+            work(x)
+
+    (kernel,) = (e for e in prof.events() if e.event.get("Kernel"))
+    get = kernel.event.get
+    found = list(zip(get("Source ops"), get("Source modules"), get("Source lines"), strict=True))
+    first = Gated.Half.forward.__code__.co_firstlineno + 1
+    last = Gated.forward.__code__.co_firstlineno + 1
+    assert [(op, module, Path(line).name) for op, module, line in found] == [
+        ("sigmoid", "left", f"test_profile.py:{first}"),
+        ("mul", "left", f"test_profile.py:{first}"),
+        ("add", "Gated", f"test_profile.py:{last}"),
+        ("sigmoid", "right", f"test_profile.py:{first}"),
+        ("mul", "right", f"test_profile.py:{first}"),
+    ]
+    assert kernel.sources[0] == f"sigmoid at test_profile.py:{first} in left"
+    table = prof.key_averages().table(max_src_column_width=400)
+    assert "Source Ops" in table and ", ".join(kernel.sources) in table
+    assert "tenon::fused_sigmoid_mul_add" in table
 
 
 def test_kernels_of_a_compiled_training_step_have_the_phase_of_their_source(make_training):

@@ -29,6 +29,15 @@ NodeArgument: TypeAlias = Any
 NodeValue: TypeAlias = Any
 
 
+class Source(NamedTuple):
+    """A recorded call that a kernel executes: its op, and where it ran; see the attributes of ``Node``."""
+
+    op: str
+    module: str
+    where: str
+    phase: str
+
+
 class Node:
     """One input, constant, scalar or call. Nodes are compared by identity."""
 
@@ -43,6 +52,7 @@ class Node:
         "op",
         "part_of",
         "phase",
+        "sources",
         "value",
         "where",
     )
@@ -70,6 +80,8 @@ class Node:
     where: str
     #: "backward" or "optimizer" for ops of a backward pass or an optimizer's step, else "".
     phase: str
+    #: Of a call that a pass made of several, the calls that were recorded; else empty: see ``sources_of``.
+    sources: tuple[Source, ...]
     #: The call of a composite of which this call is a part: see ``passes/decompose.py``.
     part_of: Node | None
 
@@ -82,6 +94,7 @@ class Node:
         self.avals = ()
         self.value = None
         self.label = self.module = self.where = self.phase = ""
+        self.sources = ()
         self.part_of = None
 
     @property
@@ -125,6 +138,15 @@ class Ref(NamedTuple):
 
 
 _SCALAR = Aval((), np.dtype(np.float64))
+
+
+def sources_of(*nodes: Node) -> tuple[Source, ...]:
+    """Return the recorded calls that ``nodes`` were made of, each once: themselves, or what was fused."""
+    found: dict[Source, None] = {}
+    for node in nodes:
+        own = Source((node.part_of or node).name, node.module, node.where, node.phase)
+        found.update(dict.fromkeys(node.sources or (own,)))
+    return tuple(found)
 
 
 class Write(NamedTuple):

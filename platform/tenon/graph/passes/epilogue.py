@@ -13,7 +13,7 @@ from typing import TypeAlias
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite
 from tenon.graph.epilogue import epilogue as epilogue_op
-from tenon.graph.graph import Graph, Node, Ref
+from tenon.graph.graph import Graph, Node, Ref, sources_of
 from tenon.graph.passes.decompose import parts
 from tenon.kernels.backend import Backend
 from tenon.kernels.compiler import LayoutRules
@@ -54,13 +54,14 @@ class _Epilogues:
         """Fuse the product ``node`` with as many steps as the backend supports."""
         steps: Steps = []
         vectors: list[Node] = []
-        last = node
+        last, absorbed = node, [node]
         while (user := self._only_reader(last.out())) is not None and user.avals == node.avals:
             more, operands = self._steps(user, last.out())
             if not more or not self._supports(node, [*steps, *more]):
                 break
             steps, vectors, last = [*steps, *more], [*vectors, *operands], user
             self.gone.add(user)
+            absorbed.append(user)
         if last is node:
             return
         self.gone.add(node)
@@ -71,6 +72,7 @@ class _Epilogues:
         }  # fmt: skip
         fused.avals, fused.module, fused.where = node.avals, node.module, node.where
         fused.phase = node.phase
+        fused.sources = sources_of(*absorbed)
         fused.label = "+".join([node.op.name, *(name for name, _ in steps)])
         self.replacements[last] = [*vectors, fused]
         self.changes[last.out()] = fused.out()

@@ -15,7 +15,7 @@ from tenon.engine.types import Operand
 from tenon.errors import NotFusableError
 from tenon.graph.cluster import MOVES, Builder, Cluster, Value
 from tenon.graph.fused import fused
-from tenon.graph.graph import Graph, Node, NodeArgument, Ref
+from tenon.graph.graph import Graph, Node, NodeArgument, Ref, sources_of
 from tenon.graph.passes.cluster_limits import ARRAYS, STEPS, is_one_kernel
 from tenon.graph.passes.groups import Groups
 from tenon.graph.passes.layout import special_values
@@ -187,6 +187,7 @@ class _Fuser:
             node.label = "+".join(dict.fromkeys((n.part_of or n).op.name for n in members))
             node.module = _common([n.module for n in members])
             node.where, node.phase = members[-1].where, members[-1].phase
+            node.sources = sources_of(*members)
             for index, ref in enumerate(made.outs):
                 changes[ref] = node.out(index)
             inside = set(members)
