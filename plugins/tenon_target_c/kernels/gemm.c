@@ -212,10 +212,11 @@ void k_block(long m, long n, long k, const float *a, long a_depth, const float *
     }
 }
 
-/* c[m][n] = a b with a at strides and b in panels; `scratch` has m * min(k, 320) floats. */
+/* c[m][n] = a b with a at strides and b in panels; `scratch` has m * min(k, 320) floats. `addend` may be c. */
 void k_gemm(long m, long n, long k, const float *a, long a_row, long a_column, const float *b, float *c,
             long row, const float *bias, const float *addend, int relu, float *scratch)
 {
+    const int onto = addend == c;
     long p = 0, depth = k_depth(k);
     do {
         depth = k - p < depth ? k - p : depth;
@@ -224,8 +225,8 @@ void k_gemm(long m, long n, long k, const float *a, long a_row, long a_column, c
             rows = a + p;
         else
             k_pack_rows(m, depth, a + p * a_column, a_row, a_column, scratch);
-        k_block(m, n, depth, rows, depth, b + p * K_COLUMNS, k, c, row, p == 0, p + depth == k, NULL, bias,
-                addend, relu);
+        k_block(m, n, depth, rows, depth, b + p * K_COLUMNS, k, c, row, p == 0 && !onto, p + depth == k, NULL,
+                bias, onto ? NULL : addend, relu);
         p += depth;
     } while (p < k);
 }
