@@ -8,6 +8,7 @@ from tenon.extend import CapturedGraph, Node
 from tenon_target_c import families  # noqa: F401 - its modules register emitters
 from tenon_target_c.emitters import EMITTERS, emittable
 from tenon_target_c.families import (  # noqa: F401
+    classes,
     convolution,
     elementwise,
     indexing,
@@ -16,8 +17,11 @@ from tenon_target_c.families import (  # noqa: F401
     pooling,
     products,
     recurrent,
+    recurrent_gradients,
     reductions,
     rows,
+    sampling,
+    sorting,
 )
 from tenon_target_c.families.movement import as_view
 from tenon_target_c.fusion import groups

@@ -17,7 +17,11 @@ _OPERATORS = {
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
 #: Functions with a version of ours for floats; the others are C's.
-_OWN = frozenset({"exp", "log", "tanh", "sigmoid", "erf", "maximum", "minimum", "remainder"})
+_OWN = frozenset(
+    {"exp", "log", "tanh", "sigmoid", "erf", "maximum", "minimum", "remainder", "erfinv", "digamma"}
+)
+#: Functions of integers in ``kernels/whole.c``.
+_WHOLE = frozenset({"remainder", "fmod", "floor_divide", "power", "gcd", "lcm", "left_shift", "right_shift"})
 _NAMES = {"abs": "fabs", "fmax": "fmax", "fmin": "fmin"}
 _SAME_FOR_INTEGERS = frozenset({"floor", "ceil", "trunc", "rint"})
 
@@ -114,6 +118,8 @@ def _integer_call(name: str, args: list[str], dtype: np.dtype) -> str:
         return f"({x} > {args[1]} ? {x} : {args[1]})"
     if name in ("minimum", "fmin"):
         return f"({x} < {args[1]} ? {x} : {args[1]})"
+    if name in _WHOLE:
+        return f"({_C[dtype.name]})k_whole_{name}({', '.join(args)})"
     raise NotImplementedError(f"no C for {name} of {dtype}")
 
 

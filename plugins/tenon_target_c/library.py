@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "kernels"
-_DEFINITION = re.compile(r"^(?:void|int|float|double|long) (k_\w+)\(([^{;]*)\)\n\{", re.MULTILINE)
+_DEFINITION = re.compile(r"^(?:void|int|float|double|long|int64_t) (k_\w+)\(([^{;]*)\)\n\{", re.MULTILINE)
 _STATIC = re.compile(r"^static (?:inline )?[\w *]+?\*?(k_\w+)\(", re.MULTILINE)
 _CALL = re.compile(r"\b(k_\w+)\b")
 _TEMPLATE = re.compile(r"/\* For T = ([\w ]+)\. \*/\n")
-_TYPES = {"f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t"}
+_TYPES = {
+    "f32": "float", "f64": "double", "i32": "int32_t", "i64": "int64_t", "i16": "int16_t", "i8": "int8_t",
+    "u8": "uint8_t",
+}  # fmt: skip
 _INCLUDE = re.compile(r"^#include <[\w.]+>\n", re.MULTILINE)
 
 
@@ -79,6 +82,11 @@ def needed(functions: Iterable[str]) -> list[KernelFile]:
         if function in where:
             visit(where[function])
     return [files()[name] for name in ordered]
+
+
+def mentioned(text: str) -> list[str]:
+    """Return the kernels that a text of C calls."""
+    return _CALL.findall(text)
 
 
 def kernels_source(functions: Iterable[str]) -> tuple[str, str]:

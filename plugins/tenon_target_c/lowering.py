@@ -13,7 +13,7 @@ import numpy as np
 from tenon import ops
 from tenon.extend import CapturedGraph, Graph, Node, Op, Ref, errors, lower, no_grad, wrap
 from tenon_target_c.emitters import EMITTERS, emittable
-from tenon_target_c.families.elementwise import MORE, is_elementwise
+from tenon_target_c.families.elementwise import MORE, WHOLE, is_elementwise
 from tenon_target_c.values import supported
 
 #: Views whose forward may have to copy, which is done where it has to.
@@ -40,7 +40,7 @@ def ops_in_c() -> frozenset[str]:
     return frozenset(
         name
         for name, op in named.items()
-        if name in EMITTERS or name in MORE or op.view or _has_expression(op)
+        if name in EMITTERS or name in MORE or name in WHOLE or op.view or _has_expression(op)
     )
 
 

@@ -22,11 +22,11 @@ StepArgument: TypeAlias = "Pointer | str | int | float"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One call. ``fallible`` calls return an error code."""
+    """One call. If it returns other than 0, the run ends with ``error``; without one it returns nothing."""
 
     function: str
     args: tuple[StepArgument, ...]
-    fallible: bool = False
+    error: str = ""
 
 
 @dataclass(slots=True)
@@ -120,14 +120,21 @@ class Program:
     # --- steps ---
 
     def step(
-        self, function: str, *args: StepArgument | View | bool | np.integer, fallible: bool = False
+        self,
+        function: str,
+        *args: StepArgument | View | bool | np.integer,
+        fallible: bool = False,
+        error: str = "MODEL_BAD_INDEX",
     ) -> None:
-        """Add a call; views among ``args`` are read. See ``out`` for those that it writes."""
+        """Add a call; views among ``args`` are read. See ``out`` for those that it writes.
+
+        ``fallible`` calls return whether they failed, by an index out of range or what ``error`` says.
+        """
         final = tuple(
             Pointer(a) if isinstance(a, View) else int(a) if isinstance(a, bool | np.integer) else a
             for a in args
         )
-        self.steps.append(Step(function, final, fallible))
+        self.steps.append(Step(function, final, error if fallible else ""))
 
     def function(self, text: str, stem: str) -> str:
         """Return the name of a generated function with body ``text``, in which ``@`` stands for its name."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tenon_target_c.library import kernels_source
+from tenon_target_c.library import kernels_source, mentioned
 from tenon_target_c.memory import lay_out
 from tenon_target_c.program import Program, Step
 from tenon_target_c.values import Buffer, Pointer, View
@@ -37,7 +37,8 @@ class Names:
 def render(program: Program, names: Names) -> dict[str, bytes]:
     """Return the files of a program by name, but for test vectors."""
     sizes = lay_out(program)
-    kernels, header = kernels_source(dict.fromkeys(s.function for s in program.steps))
+    used = [s.function for s in program.steps] + [k for text in program.functions for k in mentioned(text)]
+    kernels, header = kernels_source(dict.fromkeys(used))
     training = program.graph.writes or names.numbers
     fields = _fields(program, names, sizes)
     fields["training"] = _filled("training.c", fields) if training else ""
@@ -139,7 +140,7 @@ def _arguments(program: Program) -> str:
 
 def _step(step: Step) -> str:
     text = f"{step.function}({', '.join(_argument(a) for a in step.args)})"
-    return f"    if ({text})\n        return MODEL_BAD_INDEX;" if step.fallible else f"    {text};"
+    return f"    if ({text})\n        return {step.error};" if step.error else f"    {text};"
 
 
 def _argument(value: object) -> str:

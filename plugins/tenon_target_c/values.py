@@ -26,6 +26,12 @@ CTYPES = {
     "bool": "uint8_t",
 }
 
+#: The suffix of each dtype in names of kernels.
+SUFFIXES = {
+    "float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8",
+    "uint8": "u8", "bool": "u8",
+}  # fmt: skip
+
 
 class Buffer:
     """A stretch of memory of one C type.

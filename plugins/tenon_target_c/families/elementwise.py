@@ -6,6 +6,7 @@ need no copies. Loops with equal text are one C function; sizes and strides are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,8 +25,28 @@ MORE = {
     "fmod": "fmod(a, b)",
     "floor_divide": "floor(a / b)",
     "to_device": "a",
+    "xlogy": "a * log(1 if (a == 0) & (b == b) else b)",
+    "sinc": "1 if a == 0 else sin(3.141592653589793 * a) / (3.141592653589793 * a)",
+    "nextafter": "nextafter(a, b)",
+    "lgamma": "lgamma(a)",
+    "erfinv": "erfinv(a)",
+    "digamma": "digamma(a)",
 }
-_FLOATS_ONLY = frozenset({"remainder", "fmod", "floor_divide"})
+#: The same for integers.
+WHOLE = {
+    "remainder": "remainder(a, b)",
+    "fmod": "fmod(a, b)",
+    "floor_divide": "floor_divide(a, b)",
+    "pow": "power(a, b)",
+    "whole_power": "power(a, b)",
+    "gcd": "gcd(a, b)",
+    "lcm": "lcm(a, b)",
+    "bitwise_left_shift": "left_shift(a, b)",
+    "bitwise_right_shift": "right_shift(a, b)",
+}
+#: Those whose second operand may not be 0.
+_DIVISIONS = frozenset({"remainder", "fmod", "floor_divide"})
+_OPERAND, _NAME = re.compile(r"\bx\d+\b"), re.compile(r"\bt\d+\b")
 
 
 def expression_of(node: Node) -> str | None:
@@ -35,10 +56,15 @@ def expression_of(node: Node) -> str | None:
         low, high = node.args[1], node.args[2]
         text = "a" if low is None else "maximum(a, b)"
         return text if high is None else f"minimum({text}, c)"
+    if op.name in WHOLE and node.avals[0].dtype.kind in "iu":
+        return WHOLE[op.name]
     if op.name in MORE:
-        if op.name in _FLOATS_ONLY and node.avals[0].dtype.kind != "f":
-            return None
         return MORE[op.name]
+    if op.name == "round" and node.attrs.get("decimals"):
+        scale = float(10 ** abs(node.attrs["decimals"]))
+        return (
+            f"rint(a * {scale}) / {scale}" if node.attrs["decimals"] > 0 else f"rint(a / {scale}) * {scale}"
+        )
     avals = [a.aval if a.__class__ is Ref and not a.scalar else a for a in node.args]
     return op.expression_for(avals, node.attrs)
 
@@ -117,16 +143,41 @@ def emit_loop(program: Program, nodes: Sequence[Node], target: View) -> None:
     outside = list(dict.fromkeys(r for n in nodes for r in n.refs if r not in inside))
     arrays = [r for r in outside if not r.scalar]
     texts: dict[Ref, str] = {r: f"s{i}" for i, r in enumerate(r for r in outside if r.scalar)}
-    loop = Loop(program, target, [program.view(r) for r in arrays])
     texts.update((r, f"x{i}") for i, r in enumerate(arrays))
     lines = []
     for position, node in enumerate(nodes):
         expression = expression_of(node)
         assert expression is not None
+        divisor = _divisor(node, texts)
+        if divisor:
+            lines.append(f"bad |= {divisor} == 0;")
         text = _text_of(node, expression, texts)
         texts[node.out()] = name = f"t{position}"
         lines.append(f"const {CTYPES[node.avals[0].dtype.name]} {name} = {text};")
-    loop.emit(lines, texts[nodes[-1].out()], [program.scalars[r] for r in outside if r.scalar], "each")
+    result = texts[nodes[-1].out()]
+    loop = Loop(program, target, [program.view(r) for r in arrays])
+    loop.emit(_read(lines, result), result, [program.scalars[r] for r in outside if r.scalar], "each")
+
+
+def _read(lines: Sequence[str], result: str) -> list[str]:
+    """Return the ``lines`` whose variable is read by another one or is the ``result``."""
+    kept: list[str] = []
+    names = {result}
+    for line in reversed(lines):
+        head, _, text = line.partition(" = ")
+        if not text or head.split()[-1] in names:
+            kept.append(line)
+            names.update(_NAME.findall(text or line))
+    return kept[::-1]
+
+
+def _divisor(node: Node, texts: dict[Ref, str]) -> str:
+    """Return the C text of what may not be zero, in a division of integers by an array or a scalar."""
+    dtype = node.avals[0].dtype
+    if node.name not in _DIVISIONS or dtype.kind not in "iu" or node.args[1].__class__ is not Ref:
+        return ""
+    divisor = node.args[1]
+    return convert(texts[divisor], np.dtype(np.float64) if divisor.scalar else divisor.aval.dtype, dtype)
 
 
 def copy_loop(program: Program, source: View, target: View) -> None:
@@ -170,14 +221,23 @@ class Loop:
                     arguments.append(stride)
                     terms.append(f"i{d} * {name}")
             places.append(" + ".join(terms) or "0")
-        body = [f"const {v.ctype} x{i} = in{i}[{places[i + 1]}];" for i, v in enumerate(self.operands)]
+        read = set(_OPERAND.findall(" ".join([*lines, result])))
+        body = [
+            f"const {v.ctype} x{i} = in{i}[{places[i + 1]}];" if f"x{i}" in read else f"(void)in{i};"
+            for i, v in enumerate(self.operands)
+        ]
         body += [*lines, f"out[{places[0]}] = {result};"]
         text = "".join(f"{'    ' * (d + 1)}for (long i{d} = 0; i{d} < n{d}; i{d}++)\n" for d in range(rank))
         indent = "    " * (rank + 1)
         block = "\n".join(indent + "    " + line for line in body)
-        text = f"static void @({', '.join(parameters)})\n{{\n{text}{indent}{{\n{block}\n{indent}}}\n}}\n"
+        checks = any(line.startswith("bad |= ") for line in lines)
+        start, end = ("    int bad = 0;\n", "    return bad;\n") if checks else ("", "")
+        text = (
+            f"static {'int' if checks else 'void'} @({', '.join(parameters)})\n{{\n{start}{text}{indent}{{\n"
+            f"{block}\n{indent}}}\n{end}}}\n"
+        )
         name = self.program.function(text, stem)
-        self.program.step(name, *arguments)  # type: ignore[arg-type]
+        self.program.step(name, *arguments, fallible=checks, error="MODEL_ZERO_DIVISOR")  # type: ignore[arg-type]
 
 
 def _broadcast(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:

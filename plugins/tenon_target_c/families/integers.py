@@ -11,6 +11,7 @@ from tenon_target_c.emitters import emits
 from tenon_target_c.expressions import literal
 from tenon_target_c.families import convolution, pooling
 from tenon_target_c.families.products import rounded
+from tenon_target_c.families.recurrent import added, initial, sizes_of
 from tenon_target_c.program import Program, out, shape_text
 from tenon_target_c.values import Pointer, View
 
@@ -27,8 +28,14 @@ def _padded(program: Program, weight: Ref) -> View:
     return program.weight(wide)
 
 
+def is_constant(weight: Ref) -> bool:
+    """Whether no run changes a value."""
+    node = weight.node
+    return node.kind == "constant" or (node.kind == "input" and node.value is not None)
+
+
 def _is_constant(node: Node) -> bool:
-    return node.args[1].node.kind in ("constant", "input")
+    return is_constant(node.args[1])
 
 
 def _prepared(program: Program, x: View, rows: int, k: int, node: Node) -> View:
@@ -107,3 +114,37 @@ def emit_max_pool(program: Program, node: Node) -> None:
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         program.step("k_int8_max_pool", pooling.geometry(x.shape, target.shape, node), x, out(target))
+
+
+def _are_constants(node: Node) -> bool:
+    first = len(node.args) - 6
+    return all(is_constant(a) for a in (node.args[first], node.args[first + 2]))
+
+
+_KINDS = {"int8_lstm_sequence": 0, "int8_gru_sequence": 1, "int8_rnn_sequence": 2}
+
+
+@emits(*_KINDS, when=_are_constants)
+def emit_sequence(program: Program, node: Node) -> None:
+    """Add a recurrent layer in one direction that quantizes inputs and states by their largest magnitude."""
+    x, *states = node.args[:-6]
+    w_ih, s_ih, w_hh, s_hh, b_ih, b_hh = node.args[-6:]
+    kind, gru = _KINDS[node.name], node.name == "int8_gru_sequence"
+    view, hidden = program.dense(x), states[0].aval.shape[1]
+    count, k, gates = view.shape[0], view.shape[1], w_ih.aval.shape[0]
+    inputs = program.scratch(count * gates)
+    bias = b_ih if gru else added(program, b_ih, b_hh)
+    program.step(
+        "k_int8_dynamic_linear", count, gates, k, view, _padded(program, w_ih), program.dense(s_ih),
+        program.dense(bias) if bias is not None else "NULL", out(inputs),
+        out(program.scratch(count * rounded(k), "int16")),
+    )  # fmt: skip
+    target = program.new(node)
+    first, *rest = [initial(program, node, i, s) for i, s in enumerate(states, 1)]
+    relu = node.attrs.get("nonlinearity", "tanh") == "relu"
+    program.step(
+        "k_int8_sequence", *sizes_of(node), kind + relu, hidden, inputs, _padded(program, w_hh),
+        program.dense(s_hh), program.dense(b_hh) if gru and b_hh is not None else "NULL", out(target),
+        out(first), out(rest[0]) if rest else "NULL", out(program.scratch(node.attrs["sizes"][0] * gates)),
+        out(program.scratch(rounded(hidden), "int16")),
+    )  # fmt: skip

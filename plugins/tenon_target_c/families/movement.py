@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
+from tenon import Tensor, ops
 from tenon.extend import Node, Primitive, wrap
 from tenon.ops.spatial.resampling import tables
 from tenon_target_c.emitters import emits
-from tenon_target_c.families.elementwise import fill
+from tenon_target_c.expressions import translate
+from tenon_target_c.families.elementwise import Loop, fill
 from tenon_target_c.program import Program, out
-from tenon_target_c.values import View, reserve, supported
+from tenon_target_c.values import SUFFIXES, reserve, supported
 
 
 def as_view(program: Program, node: Node) -> bool:
@@ -97,7 +100,15 @@ def emit_zeros(program: Program, node: Node) -> None:
     fill(program, program.new(node), 0)
 
 
-@emits("roll", "tril", "triu", "diagonal_embed", "window_of", "as_strided", "strided_read", "unfold")
+def _is_distinct(node: Node) -> bool:
+    """Whether no two elements of the memory behind a strided view share an address."""
+    shape, strides = node.attrs["base"][:2]
+    places = sum(np.ix_(*(np.arange(n) * s for n, s in zip(shape, strides, strict=True))), np.zeros(1, int))
+    return len(np.unique(places)) == math.prod(shape)
+
+
+@emits("as_strided", "strided_read", when=_is_distinct)
+@emits("roll", "tril", "triu", "diagonal_embed", "window_of", "unfold")
 def emit_by_table(program: Program, node: Node) -> None:
     """Look up the place of each element in a constant table; -1 stands for zero.
 
@@ -106,17 +117,64 @@ def emit_by_table(program: Program, node: Node) -> None:
     x, target = program.dense(node.args[0]), program.new(node)
     if not target.size:
         return
-    places = np.arange(1, x.size + 1, dtype=np.int64).reshape(x.shape)
-    table = np.asarray(node.op(wrap(places), **node.attrs).numpy()).astype(np.int32).reshape(-1) - 1
-    by_table(program, x, program.weight(table), target)
+    table = program.weight(_places(x.shape, lambda places: node.op(places, **node.attrs)))
+    program.step(f"k_move_{SUFFIXES[x.dtype.name]}", target.size, x, table, out(target))
 
 
-def by_table(program: Program, x: View, table: View, target: View) -> None:
-    """Add a look-up of the elements of ``x`` at the places of ``table``."""
-    kernel = {4: "k_move_4", 8: "k_move_8", 1: "k_move_1"}[x.dtype.itemsize]
-    if x.dtype.name not in ("float32", "int64", "uint8", "bool"):
-        raise NotImplementedError(f"a move of {x.dtype}")
-    program.step(kernel, math.prod(target.shape), x, table, out(target))
+def _places(shape: tuple[int, ...], move: Callable[[Tensor], Tensor]) -> np.ndarray:
+    """Return where ``move`` has each element of its result from; -1 where it puts zeros."""
+    numbers = np.arange(1, math.prod(shape) + 1, dtype=np.int64).reshape(shape)
+    return np.asarray(move(wrap(numbers)).numpy()).astype(np.int32).reshape(-1) - 1
+
+
+def _is_float32(node: Node) -> bool:
+    return node.avals[0].dtype == np.float32
+
+
+def _move_back(program: Program, node: Node, move: Callable[[Tensor], Tensor]) -> None:
+    """Add the transpose of ``move``."""
+    x, target = program.dense(node.args[0]), program.new(node)
+    if target.size:
+        table = program.weight(_places(target.shape, move))
+        program.step("k_move_back", x.size, target.size, x, table, out(target))
+
+
+@emits("fold", when=_is_float32)
+def emit_fold(program: Program, node: Node) -> None:
+    """Add up patches."""
+    attrs = {k: v for k, v in node.attrs.items() if k != "sizes"}
+    _move_back(program, node, lambda places: ops.unfold(places, **attrs))
+
+
+@emits("fold_axis", when=_is_float32)
+def emit_fold_axis(program: Program, node: Node) -> None:
+    """Add up windows along an axis."""
+    size = node.args[0].aval.shape[-1]
+    axis, step = node.attrs["axis"], node.attrs["step"]
+    _move_back(program, node, lambda places: ops.unfold_axis(places, axis=axis, size=size, step=step))
+
+
+@emits("strided_sum", when=lambda node: _is_float32(node) and _is_distinct(node))
+def emit_strided_sum(program: Program, node: Node) -> None:
+    """Add up elements of a strided window at their addresses."""
+    _move_back(program, node, lambda places: ops.strided_read(places, **node.attrs))
+
+
+@emits("cross")
+def emit_cross(program: Program, node: Node) -> None:
+    """Add vector products along an axis of three."""
+    x, y = (program.view(a) for a in node.args)
+    target, axis = program.new(node), node.attrs["axis"]
+    if not target.size:
+        return
+    a, b, parts = (np.moveaxis(v.array, axis, 0) for v in (x, y, target))
+    for i in range(3):
+        j, k = (i + 1) % 3, (i + 2) % 3
+        operands = [x.moved(a[j]), y.moved(b[k]), x.moved(a[k]), y.moved(b[j])]
+        text = translate(
+            "a * b - c * d", target.dtype, dict(zip("abcd", ("x0", "x1", "x2", "x3"), strict=True))
+        )
+        Loop(program, target.moved(parts[i]), operands).emit([], text, [], "cross")
 
 
 @emits("resample", "resample_grad", when=lambda node: node.avals[0].dtype == np.float32)

@@ -88,3 +88,19 @@ def emit_adaptive_pool_gradient(program: Program, node: Node) -> None:
     g, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         program.step("k_adaptive_pool_gradient", _adaptive(target.shape, g.shape), g, out(target))
+
+
+@emits("max_pool_indices", when=_fits)
+def emit_max_pool_indices(program: Program, node: Node) -> None:
+    """Add the place of the largest element of each window."""
+    x, target = program.dense(node.args[0]), program.new(node)
+    if target.size:
+        program.step("k_max_pool_indices", geometry(x.shape, target.shape, node), x, out(target))
+
+
+@emits("adaptive_max_pool_indices", when=_fits)
+def emit_adaptive_max_pool_indices(program: Program, node: Node) -> None:
+    """Add the place of the largest element of windows that give an output of a certain size."""
+    x, target = program.dense(node.args[0]), program.new(node)
+    if target.size:
+        program.step("k_adaptive_max_pool_indices", _adaptive(x.shape, target.shape), x, out(target))

@@ -13,7 +13,7 @@ from tenon.extend import Node, Ref
 from tenon_target_c.emitters import emits
 from tenon_target_c.families.elementwise import collapse, fill
 from tenon_target_c.program import Program, out, shape_text
-from tenon_target_c.values import View
+from tenon_target_c.values import SUFFIXES, View
 
 #: Columns of a packed panel, and rows of another: see ``kernels/gemm.c``.
 COLUMNS, ROWS, DEPTH = 16, 6, 320
@@ -43,10 +43,10 @@ def is_float32(node: Node) -> bool:
     return all(r.aval.dtype == np.float32 for r in node.refs if not r.scalar)
 
 
-def _is_real(node: Node) -> bool:
-    return all(r.aval.dtype == node.avals[0].dtype for r in node.refs) and node.avals[0].dtype.name in (
-        "float32", "float64",
-    )  # fmt: skip
+def _multiplies(node: Node) -> bool:
+    dtype = node.avals[0].dtype
+    same = all(r.aval.dtype == dtype for r in node.refs)
+    return same and dtype.name in ("float32", "float64", "int32", "int64")
 
 
 def _linear_fits(node: Node) -> bool:
@@ -112,7 +112,7 @@ def _as_matrix(program: Program, x: View, rows: int, k: int) -> View:
         return program.dense(x).reshaped(rows, k)
 
 
-@emits("matmul", when=_is_real)
+@emits("matmul", when=_multiplies)
 def emit_matmul(program: Program, node: Node) -> None:
     """Add ``x @ y`` with broadcast leading axes and, as in PyTorch, vectors on either side."""
     x, y = (program.view(a) for a in node.args)
@@ -137,7 +137,7 @@ def emit_matmul(program: Program, node: Node) -> None:
     lead = target.array.reshape(-1)[: target.size]
     batch = np.broadcast_shapes(left.shape[:-2], right.shape[:-2])
     result = target.moved(lead.reshape(*batch, m, n))
-    _batched(program, left, right, result, batch)
+    batched(program, left, right, result, batch)
 
 
 def _merged(x: View, rows: int, k: int) -> View | None:
@@ -165,7 +165,8 @@ def batch_strides(
     return sizes, collapsed
 
 
-def _batched(program: Program, x: View, y: View, target: View, batch: tuple[int, ...]) -> None:
+def batched(program: Program, x: View, y: View, target: View, batch: tuple[int, ...]) -> None:
+    """Add the products of arrays of matrices, broadcast to the leading axes ``batch``."""
     found = batch_strides((x, y, target), batch)
     if found is None:
         x, y = (program.dense(v.moved(np.broadcast_to(v.array, (*batch, *v.shape[-2:])))) for v in (x, y))
@@ -175,8 +176,8 @@ def _batched(program: Program, x: View, y: View, target: View, batch: tuple[int,
     (m, k), n = x.shape[-2:], y.shape[-1]
     numbers = [*sizes, m, n, k, *sx, *x.strides[-2:], *sy, *y.strides[-2:], *st, *target.strides[-2:]]
     text = f"(const long[]){shape_text(numbers)}"
-    if target.dtype == np.float64:
-        program.step("k_matmul_double", text, x, y, out(target))
+    if target.dtype != np.float32:
+        program.step(f"k_plain_matmul_{SUFFIXES[target.dtype.name]}", text, x, y, out(target))
         return
     scratch = program.scratch(rounded(n) * k + m * min(k, DEPTH))
     program.step("k_matmul", text, x, y, out(target), out(scratch))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from tenon.extend import Node
 from tenon_target_c.emitters import emits
 from tenon_target_c.families.elementwise import Loop, copy_loop, fill
 from tenon_target_c.program import Program, out
-from tenon_target_c.values import View, reserve
-
-_SUFFIXES = {"float32": "f32", "float64": "f64", "int64": "i64", "int32": "i32", "uint8": "u8", "bool": "u8"}
+from tenon_target_c.values import SUFFIXES, View, reserve
 
 
 def _fits(*dtypes: str) -> object:
@@ -63,7 +63,8 @@ def _reduce_twice(program: Program, x: View, axes: list[int], kernel: str, targe
 _NUMBERS = ("float32", "float64", "int64", "int32")
 
 
-@emits("sum", "amax", "amin", "prod", when=_fits(*_NUMBERS))  # type: ignore[arg-type]
+@emits("sum", "prod", when=_fits(*_NUMBERS))  # type: ignore[arg-type]
+@emits("amax", "amin")
 def emit_reduction(program: Program, node: Node) -> None:
     """Add a reduction that keeps the dtype."""
     x, target = program.view(node.args[0]), program.new(node)
@@ -72,7 +73,7 @@ def emit_reduction(program: Program, node: Node) -> None:
     if not x.size:
         fill(program, target, 1 if node.name == "prod" else 0)
         return
-    reduce(program, x, sorted(node.attrs["axes"]), f"k_{node.name}_{_SUFFIXES[x.dtype.name]}", target)
+    reduce(program, x, sorted(node.attrs["axes"]), f"k_{node.name}_{SUFFIXES[x.dtype.name]}", target)
 
 
 @emits("mean", when=_fits("float32", "float64"))  # type: ignore[arg-type]
@@ -86,7 +87,7 @@ def emit_mean(program: Program, node: Node) -> None:
         fill(program, target, math.nan)
         return
     total = reserve("arena", target.shape, target.dtype)
-    reduce(program, x, sorted(node.attrs["axes"]), f"k_sum_{_SUFFIXES[x.dtype.name]}", total)
+    reduce(program, x, sorted(node.attrs["axes"]), f"k_sum_{SUFFIXES[x.dtype.name]}", total)
     Loop(program, target, [total]).emit([], f"x0 / ({target.ctype})s0", [f"{count}.0"], "share")
 
 
@@ -102,13 +103,15 @@ def emit_sum_to(program: Program, node: Node) -> None:
         return
     lead = len(own) - len(shape)
     axes = [i for i in range(len(own)) if i < lead or (shape[i - lead] == 1 and own[i] != 1)]
-    reduce(program, x, axes, f"k_sum_{_SUFFIXES[x.dtype.name]}", target)
+    reduce(program, x, axes, f"k_sum_{SUFFIXES[x.dtype.name]}", target)
 
 
-@emits("any", "all", when=_fits("bool", "uint8"))  # type: ignore[arg-type]
+@emits("any", "all")
 def emit_logic(program: Program, node: Node) -> None:
     """Add whether any element, or each, is non-zero."""
     x, target = program.view(node.args[0]), program.new(node)
+    if x.ctype != "uint8_t":
+        x = program.copy(x, reserve("arena", x.shape, np.dtype(np.bool_)))
     if not target.size:
         return
     if not x.size:
@@ -117,7 +120,7 @@ def emit_logic(program: Program, node: Node) -> None:
     reduce(program, x, sorted(node.attrs["axes"]), f"k_{node.name}_u8", target)
 
 
-@emits("argmax", "argmin", when=lambda node: node.refs[0].aval.dtype.name in ("float32", "int64"))
+@emits("argmax", "argmin")
 def emit_position(program: Program, node: Node) -> None:
     """Add the index of the first extreme element."""
     x, target = program.dense(node.args[0]), program.new(node)
@@ -126,7 +129,7 @@ def emit_position(program: Program, node: Node) -> None:
     axis = node.attrs["axis"]
     axes = range(x.array.ndim) if axis is None or not x.shape else [axis % x.array.ndim]
     outer, n, inner = _sides(x.shape, list(axes)) if x.shape else (1, 1, 1)
-    program.step(f"k_{node.name}_{_SUFFIXES[x.dtype.name]}", outer, n, inner, x, out(target))
+    program.step(f"k_{node.name}_{SUFFIXES[x.dtype.name]}", outer, n, inner, x, out(target))
 
 
 @emits("cumsum", "cumprod", when=_fits("float32", "float64", "int64"))  # type: ignore[arg-type]
@@ -136,4 +139,4 @@ def emit_running(program: Program, node: Node) -> None:
     if not target.size:
         return
     outer, n, inner = _sides(x.shape, [node.attrs["axis"]]) if x.shape else (1, 1, 1)
-    program.step(f"k_{node.name}_{_SUFFIXES[x.dtype.name]}", outer, n, inner, x, out(target))
+    program.step(f"k_{node.name}_{SUFFIXES[x.dtype.name]}", outer, n, inner, x, out(target))

@@ -9,6 +9,9 @@
 #define k_nan_f64(a) ((a) != (a))
 #define k_nan_i32(a) 0
 #define k_nan_i64(a) 0
+#define k_nan_i16(a) 0
+#define k_nan_i8(a) 0
+#define k_nan_u8(a) 0
 #define k_add_f32(a, b) ((a) + (b))
 #define k_add_f64(a, b) ((a) + (b))
 #define k_add_i32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))

@@ -11,6 +11,37 @@ static void k_state_product(long rows, long gates, long width, const float *stat
     k_gemm(rows, gates, width, state, width, 1, weight, sums, gates, bias, addend, 0, scratch);
 }
 
+/* The next cells and states of rows of sums, which become the activated gates. */
+static void k_lstm_cells(long rows, long hidden, float *z, float *c, float *h)
+{
+    for (long r = 0; r < rows; r++, z += 4 * hidden, c += hidden, h += hidden) {
+        for (long j = 0; j < hidden; j++) {
+            z[j] = k_sigmoidf(z[j]);
+            z[hidden + j] = k_sigmoidf(z[hidden + j]);
+            z[2 * hidden + j] = k_tanhf(z[2 * hidden + j]);
+            z[3 * hidden + j] = k_sigmoidf(z[3 * hidden + j]);
+        }
+        for (long j = 0; j < hidden; j++) {
+            c[j] = z[hidden + j] * c[j] + z[j] * z[2 * hidden + j];
+            h[j] = z[3 * hidden + j] * k_tanhf(c[j]);
+        }
+    }
+}
+
+/* The same for the sums of the inputs x and of the states. */
+static void k_gru_cells(long rows, long hidden, const float *x, float *z, float *h)
+{
+    for (long r = 0; r < rows; r++, x += 3 * hidden, z += 3 * hidden, h += hidden) {
+        for (long j = 0; j < hidden; j++) {
+            z[j] = k_sigmoidf(x[j] + z[j]);
+            z[hidden + j] = k_sigmoidf(x[hidden + j] + z[hidden + j]);
+            z[2 * hidden + j] = k_tanhf(x[2 * hidden + j] + z[j] * z[2 * hidden + j]);
+        }
+        for (long j = 0; j < hidden; j++)
+            h[j] = z[2 * hidden + j] + z[hidden + j] * (h[j] - z[2 * hidden + j]);
+    }
+}
+
 void k_lstm(long steps, const long *sizes, int reverse, long hidden, long width, const float *inputs,
             const float *weight, const float *projection, float *out, float *state, float *cells, float *kept,
             float *more, float *scratch)
@@ -24,24 +55,11 @@ void k_lstm(long steps, const long *sizes, int reverse, long hidden, long width,
         const long rows = sizes[reverse ? steps - 1 - s : s];
         const long first = reverse ? total - start - rows : start;
         k_state_product(rows, gates, width, state, weight, NULL, inputs + first * gates, scratch, rest);
-        for (long r = 0; r < rows; r++) {
-            float *z = scratch + r * gates, *c = cells + r * hidden;
-            float *h = projection ? high + r * hidden : state + r * width;
-            for (long j = 0; j < hidden; j++) {
-                z[j] = k_sigmoidf(z[j]);
-                z[hidden + j] = k_sigmoidf(z[hidden + j]);
-                z[2 * hidden + j] = k_tanhf(z[2 * hidden + j]);
-                z[3 * hidden + j] = k_sigmoidf(z[3 * hidden + j]);
-            }
-            for (long j = 0; j < hidden; j++) {
-                c[j] = z[hidden + j] * c[j] + z[j] * z[2 * hidden + j];
-                h[j] = z[3 * hidden + j] * k_tanhf(c[j]);
-            }
-            if (kept)
-                memcpy(kept + (first + r) * gates, z, (size_t)gates * sizeof(float));
-            if (more)
-                memcpy(more + (first + r) * hidden, c, (size_t)hidden * sizeof(float));
-        }
+        k_lstm_cells(rows, hidden, scratch, cells, projection ? high : state);
+        if (kept)
+            memcpy(kept + first * gates, scratch, (size_t)(rows * gates) * sizeof(float));
+        if (more)
+            memcpy(more + first * hidden, cells, (size_t)(rows * hidden) * sizeof(float));
         if (projection)
             k_state_product(rows, width, hidden, high, projection, NULL, NULL, state, rest);
         memcpy(out + first * width, state, (size_t)(rows * width) * sizeof(float));
@@ -61,21 +79,11 @@ void k_gru(long steps, const long *sizes, int reverse, long hidden, const float 
         const long rows = sizes[reverse ? steps - 1 - s : s];
         const long first = reverse ? total - start - rows : start;
         k_state_product(rows, gates, hidden, state, weight, bias, NULL, scratch, rest);
-        for (long i = 0; i < rows; i++) {
-            float *own = scratch + i * gates, *h = state + i * hidden;
-            const float *x = inputs + (first + i) * gates;
-            if (more)
-                memcpy(more + (first + i) * hidden, own + 2 * hidden, (size_t)hidden * sizeof(float));
-            for (long j = 0; j < hidden; j++) {
-                own[j] = k_sigmoidf(x[j] + own[j]);
-                own[hidden + j] = k_sigmoidf(x[hidden + j] + own[hidden + j]);
-                own[2 * hidden + j] = k_tanhf(x[2 * hidden + j] + own[j] * own[2 * hidden + j]);
-            }
-            for (long j = 0; j < hidden; j++)
-                h[j] = own[2 * hidden + j] + own[hidden + j] * (h[j] - own[2 * hidden + j]);
-            if (kept)
-                memcpy(kept + (first + i) * gates, own, (size_t)gates * sizeof(float));
-        }
+        for (long i = 0; more && i < rows; i++)
+            memcpy(more + (first + i) * hidden, scratch + i * gates + 2 * hidden, (size_t)hidden * sizeof(float));
+        k_gru_cells(rows, hidden, inputs + first * gates, scratch, state);
+        if (kept)
+            memcpy(kept + first * gates, scratch, (size_t)(rows * gates) * sizeof(float));
         memcpy(out + first * hidden, state, (size_t)(rows * hidden) * sizeof(float));
         start += rows;
     }

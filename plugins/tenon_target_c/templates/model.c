@@ -34,6 +34,7 @@ const char *model_error(int code)
         "an argument without memory",
         "an index, class or token out of range",
         "a number in model_numbers by which the program was decided has another value now",
+        "an integer was divided by zero",
     };
     return code >= 0 && code < (int)(sizeof texts / sizeof *texts) ? texts[code] : "an unknown error";
 }

@@ -33,7 +33,8 @@ enum {
     MODEL_BAD_SHAPE,  /* an argument of another shape */
     MODEL_BAD_DATA,   /* an argument without memory */
     MODEL_BAD_INDEX,  /* an index, class or token out of range; outputs are not complete */
-    MODEL_BAD_NUMBER  /* a number of a training step by which Python decided (momentum or none) has changed */
+    MODEL_BAD_NUMBER, /* a number of a training step by which Python decided (momentum or none) has changed */
+    MODEL_ZERO_DIVISOR /* an integer was divided by zero; outputs are not complete */
 };
 
 /* An array in C order. Memory of outputs must overlap neither with another argument's nor with the model's. */

@@ -1,4 +1,4 @@
-/* For T = f32 i64. */
+/* For T = f32 f64 i64 i32 i16 i8 u8. */
 /* The index of the first largest element along the middle axis of x[outer][n][inner]. */
 void k_argmax_$(long outer, long n, long inner, const T *x, int64_t *out)
 {

@@ -1,0 +1,89 @@
+"""Reads at the places of a grid (``grid_sample``), grids of affine maps, and sums of bags of rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tenon.extend import Node, wrap
+from tenon.ops import affine_grid
+from tenon_target_c.emitters import emits
+from tenon_target_c.families.indexing import indices
+from tenon_target_c.families.products import batched, is_float32
+from tenon_target_c.program import Program, out, shape_text
+from tenon_target_c.values import View
+
+_TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+_PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
+
+
+@emits("grid_places", when=is_float32)
+def emit_places(program: Program, node: Node) -> None:
+    """Add the places that the taps of a grid read."""
+    grid, target, a = program.dense(node.args[0]), program.new(node), node.attrs
+    if target.size:
+        sizes = f"(const long[]){shape_text(a['sizes'])}"
+        program.step(
+            "k_grid_places", *grid.shape[:2], len(a["sizes"]), sizes, _TAPS[a["mode"]],
+            _PADDINGS[a["padding"]], bool(a["align"]), grid, out(target),
+        )  # fmt: skip
+
+
+def _fits(node: Node) -> bool:
+    return node.avals[0].dtype == np.float32 and all(r.aval.dtype == np.float32 for r in node.refs[:2])
+
+
+@emits("tap_sum", "tap_spread", "tap_dot", when=_fits)
+def emit_taps(program: Program, node: Node) -> None:
+    """Add weighted reads at places, or one of their transposes."""
+    first, second = (program.dense(a) for a in node.args[:2])
+    places, target = indices(program, node.args[2]), program.new(node)
+    if not target.size:
+        return
+    image = {"tap_sum": first, "tap_spread": target, "tap_dot": second}[node.name]
+    sizes = (*first.shape[:2], image.shape[2], *places.shape[1:])
+    program.step(f"k_{node.name}", *sizes, first, second, places, out(target))
+
+
+def _points(program: Program, node: Node, rank: int) -> View:
+    """Return the coordinates of all pixels, and 1: what the identity gives."""
+    identity = np.eye(rank, rank + 1, dtype=np.float32)[None]
+    attrs = {"sizes": node.attrs["sizes"], "align": node.attrs["align"]}
+    grid = np.asarray(affine_grid(wrap(identity), **attrs).numpy())[0]
+    return program.weight(np.concatenate([grid, np.ones_like(grid[:, :1])], 1))
+
+
+def _maps(node: Node) -> bool:
+    return node.avals[0].dtype == np.float32
+
+
+@emits("affine_grid", when=_maps)
+def emit_affine_grid(program: Program, node: Node) -> None:
+    """Add the images of all pixels under affine maps."""
+    theta, target = program.view(node.args[0]), program.new(node)
+    if target.size:
+        points = _points(program, node, theta.shape[1])
+        batched(program, points, theta.moved(theta.array.swapaxes(1, 2)), target, theta.shape[:1])
+
+
+@emits("affine_grid_grad", when=_maps)
+def emit_affine_grid_gradient(program: Program, node: Node) -> None:
+    """Add the gradient of the maps."""
+    grad, target = program.view(node.args[0]), program.new(node)
+    if target.size:
+        points = _points(program, node, target.shape[1])
+        batched(program, grad.moved(grad.array.swapaxes(1, 2)), points, target, grad.shape[:1])
+
+
+@emits("segment_sum", "segment_spread", when=lambda node: node.avals[0].dtype == np.float32)
+def emit_segments(program: Program, node: Node) -> None:
+    """Add sums of bags of rows, or their transpose."""
+    x, offsets, target = program.dense(node.args[0]), indices(program, node.args[1]), program.new(node)
+    if not target.size:
+        return
+    rows = (node.attrs["rows"],) if node.name == "segment_spread" else ()
+    program.step(
+        f"k_{node.name}", offsets.size, node.attrs["end"], math.prod(target.shape[1:]), x, offsets, *rows,
+        out(target), fallible=True,
+    )  # fmt: skip

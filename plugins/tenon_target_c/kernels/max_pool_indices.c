@@ -1,0 +1,46 @@
+/* The place of the first largest element (the last NaN) of each window, among those of its image; `g` as in
+   pooling.c. */
+void k_max_pool_indices(const long *g, const float *x, int64_t *out)
+{
+    const long image = g[1] * g[2] * g[3];
+    for (long n = 0; n < g[0]; n++, x += image)
+        for (long d = 0; d < g[4]; d++)
+            for (long h = 0; h < g[5]; h++)
+                for (long o = 0; o < g[6]; o++) {
+                    long best = -1;
+                    for (long t = 0; t < g[7] * g[8] * g[9]; t++) {
+                        const long z = d * g[10] - g[13] + t / (g[8] * g[9]) * g[16];
+                        const long y = h * g[11] - g[14] + t / g[9] % g[8] * g[17];
+                        const long w = o * g[12] - g[15] + t % g[9] * g[18];
+                        const long at = (z * g[2] + y) * g[3] + w;
+                        if (z < 0 || z >= g[1] || y < 0 || y >= g[2] || w < 0 || w >= g[3])
+                            continue;
+                        if (best < 0 || x[at] != x[at] || x[at] > x[best])
+                            best = at;
+                    }
+                    *out++ = best;
+                }
+}
+
+/* The same for windows that divide the sizes g[1..3] into g[4..6] parts. */
+void k_adaptive_max_pool_indices(const long *g, const float *x, int64_t *out)
+{
+    const long image = g[1] * g[2] * g[3];
+    for (long n = 0; n < g[0]; n++, x += image)
+        for (long d = 0; d < g[4]; d++)
+            for (long h = 0; h < g[5]; h++)
+                for (long o = 0; o < g[6]; o++) {
+                    const long z0 = d * g[1] / g[4], z1 = ((d + 1) * g[1] + g[4] - 1) / g[4];
+                    const long y0 = h * g[2] / g[5], y1 = ((h + 1) * g[2] + g[5] - 1) / g[5];
+                    const long x0 = o * g[3] / g[6], x1 = ((o + 1) * g[3] + g[6] - 1) / g[6];
+                    long best = (z0 * g[2] + y0) * g[3] + x0;
+                    for (long z = z0; z < z1; z++)
+                        for (long y = y0; y < y1; y++)
+                            for (long w = x0; w < x1; w++) {
+                                const long at = (z * g[2] + y) * g[3] + w;
+                                if (x[at] != x[at] || x[at] > x[best])
+                                    best = at;
+                            }
+                    *out++ = best;
+                }
+}

@@ -1,0 +1,40 @@
+/* Bags of rows: bag b has the rows x[offsets[b]] to x[offsets[b + 1]], the last ends at row `end`. Both return 1
+   unless the offsets begin with 0, do not decrease and do not pass `end`. */
+static int k_offsets_fit(long bags, const int64_t *offsets, long end)
+{
+    for (long b = 0; b < bags; b++)
+        if ((b == 0 && offsets[b] != 0) || (b > 0 && offsets[b] < offsets[b - 1]) || offsets[b] > end)
+            return 0;
+    return 1;
+}
+
+int k_segment_sum(long bags, long end, long n, const float *x, const int64_t *offsets, float *out)
+{
+    if (!k_offsets_fit(bags, offsets, end))
+        return 1;
+    for (long b = 0; b < bags; b++, out += n) {
+        const int64_t last = b + 1 < bags ? offsets[b + 1] : end;
+        for (long j = 0; j < n; j++)
+            out[j] = 0.0f;
+        for (int64_t i = offsets[b]; i < last; i++)
+            for (long j = 0; j < n; j++)
+                out[j] += x[i * n + j];
+    }
+    return 0;
+}
+
+/* The transpose, for `rows` rows: those of no bag are 0. */
+int k_segment_spread(long bags, long end, long n, const float *x, const int64_t *offsets, long rows, float *out)
+{
+    if (!k_offsets_fit(bags, offsets, end))
+        return 1;
+    for (long i = 0; i < rows * n; i++)
+        out[i] = 0.0f;
+    for (long b = 0; b < bags; b++, x += n) {
+        const int64_t last = b + 1 < bags ? offsets[b + 1] : end;
+        for (int64_t i = offsets[b]; i < last; i++)
+            for (long j = 0; j < n; j++)
+                out[i * n + j] = x[j];
+    }
+    return 0;
+}
