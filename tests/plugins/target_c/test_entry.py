@@ -12,9 +12,21 @@ import tenon as t
 from tenon import nn
 from tenon.errors import LoweringError
 from tenon.export import capture
+from tenon.nn import functional as F
 from tenon_target_c.target import SOURCES, CTarget
 
-NOT_LOADED, NO_FILE, BAD_FILE, BAD_COUNT, BAD_TYPE, BAD_SHAPE, BAD_DATA, BAD_INDEX, BAD_NUMBER = range(1, 10)
+(
+    NOT_LOADED,
+    NO_FILE,
+    BAD_FILE,
+    BAD_COUNT,
+    BAD_TYPE,
+    BAD_SHAPE,
+    BAD_DATA,
+    BAD_INDEX,
+    BAD_NUMBER,
+    ZERO_DIVISOR,
+) = range(1, 11)
 FLOAT32, INT64 = 0, 2
 
 
@@ -117,6 +129,68 @@ def test_an_index_out_of_range_is_an_error(folder, word):
 
     assert code == BAD_INDEX
     assert "out of range" in program.message
+
+
+class Divided(nn.Module):
+    def forward(self, x, divisor, places):
+        parts = [x // divisor, x % divisor, t.div(x, divisor, rounding_mode="trunc"), t.fmod(x, divisor)]
+        return *parts, x.scatter_add(0, places, x), x.index_put((places,), x), x[places[:2], None]
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("divided")
+    write(folder, Divided(), t.tensor([7, -7, 7]), t.tensor([2, 2, -2]), t.tensor([0, 2, 1]))
+    program = Program(folder)
+    program.load()
+    return program
+
+
+def test_integers_are_divided_as_python_does(divided):
+    x, divisor, places = np.array([7, -7, -(1 << 63)]), np.array([-2, 2, -1]), np.array([2, 2, -3])
+    outputs = [np.zeros(3, np.int64) for _ in range(6)] + [np.zeros((2, 1), np.int64)]
+
+    places[2] = 0
+    assert (
+        divided.run([given(a, INT64) for a in (x, divisor, places)], [given(o, INT64) for o in outputs]) == 0
+    )
+    assert outputs[0].tolist() == [-4, -4, -(1 << 63)]
+    assert outputs[1].tolist() == [-1, 1, 0]
+    assert outputs[2].tolist() == [-3, -3, -(1 << 63)]
+    assert outputs[3].tolist() == [1, -1, 0]
+
+
+@pytest.mark.parametrize(
+    ("divisor", "place", "code"),
+    [
+        (0, 0, ZERO_DIVISOR),
+        (1, 3, BAD_INDEX),
+        (1, -4, BAD_INDEX),
+        (1, 1 << 62, BAD_INDEX),
+        (1, -(1 << 63), BAD_INDEX),
+    ],
+)
+def test_a_zero_divisor_and_a_place_out_of_range_are_errors(divided, divisor, place, code):
+    x, divisors, places = np.array([7, -7, 7]), np.array([2, divisor, 2]), np.array([0, 1, place])
+    outputs = [np.zeros(3, np.int64) for _ in range(6)] + [np.zeros((2, 1), np.int64)]
+
+    given_code = divided.run(
+        [given(a, INT64) for a in (x, divisors, places)], [given(o, INT64) for o in outputs]
+    )
+
+    assert given_code == code
+    assert ("divided by zero" if code == ZERO_DIVISOR else "out of range") in divided.message
+
+
+def test_random_ops_are_named_all_at_once():
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return F.dropout(x, 0.5, training=True) + t.rand_like(x) + t.bernoulli(x.sigmoid())
+
+    graph = capture(nn.Sequential(nn.Dropout(0.5), Noisy()).train(), t.randn(3))
+    with pytest.raises(LoweringError, match=r"(?s)dropout_mask \(0 at .*, 1 at .*\); host_draw \(1 at "):
+        CTarget().lowered(graph)
+    assert CTarget().lowered(capture(nn.Dropout(0.5).eval(), t.randn(3))) is not None
 
 
 def test_damaged_and_missing_weights_are_refused(folder, tmp_path):

@@ -82,6 +82,17 @@ def test_quantized_models_equal_tenon_within_a_step(scheme, make, shape, tmp_pat
     assert vectors.excess(result) <= 1
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("bias", [True, False])
+def test_quantized_recurrent_layers_equal_tenon(kind, bias, tmp_path):
+    t.manual_seed(0)
+    layer = kind(16, 29, num_layers=2, bidirectional=True, bias=bias)
+    model = t.quantize(nn.Sequential(nn.Embedding(20, 16), layer).eval(), "int8-dynamic").model
+
+    check(tmp_path, model, t.randint(0, 20, (5, 3)), tolerance=1e-5)
+    assert "0 failures" in sanitized(tmp_path)
+
+
 def step_of(model, optimizer, loss):
     def step(x, y):
         optimizer.zero_grad()
@@ -127,8 +138,50 @@ def smoothed():
     return step_of(model, t.optim.SGD(model.parameters(), lr=0.1, nesterov=True, momentum=0.9), loss), batches
 
 
+class Sequences(nn.Module):
+    """Layers of all kinds, on sequences of several lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.out = nn.Embedding(11, 6), nn.Linear(9, 3)
+        self.lstm, self.gru = nn.LSTM(6, 5, bidirectional=True, proj_size=3), nn.GRU(6, 4, bidirectional=True)
+        self.rnn = nn.RNN(14, 9, nonlinearity="relu")
+
+    def forward(self, words):
+        packed = nn.utils.rnn.PackedSequence(self.table(words), t.tensor([4, 3, 3, 3, 1, 1]))
+        one, other = self.lstm(packed)[0], self.gru(packed)[0]
+        joined = nn.utils.rnn.PackedSequence(t.cat([one.data, other.data], 1), packed.batch_sizes)
+        return self.out(self.rnn(joined)[1][0])
+
+
+def recurrent():
+    model = Sequences()
+    batches = [(t.randint(0, 11, (15,)), t.randint(0, 3, (4,))) for _ in range(10)]
+    return step_of(model, t.optim.Adam(model.parameters(), lr=1e-2), nn.functional.cross_entropy), batches
+
+
+def wide_images():
+    layers = (
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, 5, stride=2),
+        nn.Flatten(),
+        nn.Linear(300, 3),
+    )
+    model = nn.Sequential(*layers)
+    batches = [(t.randn(2, 2, 24, 24), t.randint(0, 3, (2,))) for _ in range(10)]
+    return step_of(model, t.optim.SGD(model.parameters(), lr=0.05), nn.functional.cross_entropy), batches
+
+
 @pytest.mark.parametrize(
-    "make", [adam, *(pytest.param(m, marks=pytest.mark.slow) for m in (momentum, decayed, smoothed))]
+    "make",
+    [
+        adam,
+        *(
+            pytest.param(m, marks=pytest.mark.slow)
+            for m in (momentum, decayed, smoothed, recurrent, wide_images)
+        ),
+    ],
 )
 def test_ten_training_steps_have_the_losses_of_tenon(make, tmp_path):
     t.manual_seed(0)
@@ -145,9 +198,10 @@ def test_ten_training_steps_have_the_losses_of_tenon(make, tmp_path):
 
 
 @pytest.mark.slow
-def test_training_steps_on_sanitizers(tmp_path):
+@pytest.mark.parametrize("make", [momentum, recurrent])
+def test_training_steps_on_sanitizers(make, tmp_path):
     t.manual_seed(0)
-    step, batches = momentum()
+    step, batches = make()
     graph = capture(step, *batches[0], train=True)
     CTarget().write(graph, make_vectors(graph, batches, 1e-4), tmp_path)
 
