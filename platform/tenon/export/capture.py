@@ -9,7 +9,8 @@ Next: ``recorder.py`` records, ``naming.py`` labels inputs, ``captured.py`` is t
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Set
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +19,15 @@ from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, CaptureError
 from tenon.export import naming
 from tenon.export.captured import CapturedGraph
-from tenon.export.dynamic import at_example, declared_symbols, merged, resized, sample_sizes
+from tenon.export.dynamic import (
+    CHOICES,
+    Choice,
+    at_example,
+    declared_symbols,
+    merged,
+    resized,
+    sample_sizes,
+)
 from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument
 from tenon.export.simplify import simplify
@@ -76,43 +85,47 @@ def capture(
         raise ArgumentError(
             "as_run=True captures this one run, so it takes neither guards= nor dynamic=. Leave one out."
         )
-    call, options = (examples, dict(kwargs or {})), Options(guards, whole, as_run)
+    call = (examples, dict(kwargs or {}))
+    make = functools.partial(CaptureRecorder, Options(guards, whole, as_run))
     if dynamic:
-        return _dynamic(function, call, dynamic, train, options)
-    return _captured(function, call, train, options)
+        return captured_at_sizes(function, call, dynamic, train, make)
+    return captured(function, call, train, make)
 
 
 #: The positional and the other arguments of a call.
 Call: TypeAlias = tuple[tuple[Nested, ...], dict[str, Nested]]
+#: Makes the recorder of one call.
+MakeRecorder: TypeAlias = Callable[[], CaptureRecorder]
 
 
-def _captured(function: Callable[..., Nested], call: Call, train: bool, options: Options) -> CapturedGraph:
-    """Capture at the sizes of the arguments."""
+def captured(function: Callable[..., Nested], call: Call, train: bool, make: MakeRecorder) -> CapturedGraph:
+    """Capture at the sizes of the arguments; ``make()`` returns the recorder of each call."""
     history: list[CaptureRecorder] = []
     with enable_grad() if train else no_grad():
         try:
-            return _settled(history, function, call, options)
+            return _settled(history, function, call, make)
         finally:
             for recorder in reversed(history):
                 recorder.undo()
 
 
-def _dynamic(
+def captured_at_sizes(
     function: Callable[..., Nested],
     call: Call,
     dynamic: Mapping[str, Mapping[int, str]],
     train: bool,
-    options: Options,
+    make: MakeRecorder,
+    choices: Sequence[Choice] = CHOICES,
 ) -> CapturedGraph:
-    """Capture at several sizes, and merge the graphs."""
+    """Capture at several sizes, those of the first of ``choices`` that works, and merge the graphs."""
     leaves, spec = tree_flatten(call)
     names = naming.argument_names(function, *call)
     symbols = declared_symbols(names, leaves, dynamic)
     problem: Exception | None = None
-    for samples in sample_sizes(symbols):
+    for samples in sample_sizes(symbols, choices):
         try:
             graphs = [
-                _captured(function, tree_unflatten(resized(names, leaves, dynamic, s), spec), train, options)
+                captured(function, tree_unflatten(resized(names, leaves, dynamic, s), spec), train, make)
                 for s in samples
             ]
         except CaptureError:
@@ -133,12 +146,12 @@ def _dynamic(
 
 
 def _settled(
-    history: list[CaptureRecorder], function: Callable[..., Nested], call: Call, options: Options
+    history: list[CaptureRecorder], function: Callable[..., Nested], call: Call, make: MakeRecorder
 ) -> CapturedGraph:
     """Record calls, which all start from the same state, until one makes no state or parameters."""
     expected: dict[int, np.ndarray] = {}
     for attempt in range(_ATTEMPTS):
-        recorder = CaptureRecorder(options)
+        recorder = make()
         history.append(recorder)
         with fork_rng():
             graph = _record(recorder, function, call)

@@ -8,7 +8,7 @@ holds. ``CapturedGraph.at`` is the way back: the graph at given sizes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 
@@ -134,15 +134,28 @@ def at_example(
     return graph
 
 
-def sample_sizes(symbols: Mapping[str, Symbol]) -> Iterator[list[dict[str, int]]]:
+#: From the example's size, at least 2, to the sizes that are compared.
+Choice: TypeAlias = Callable[[int], Sequence[int]]
+
+CHOICES: tuple[Choice, ...] = (
+    lambda n: (n + 1, 2 * n + 1, n + 4, 2 * n + 4, n + 7, 3 * n + 1),
+    lambda n: (2 * n, 3 * n, 5 * n, 4 * n, 7 * n),
+    lambda n: (n, n - 1, (n + 1) // 2, n // 2, max(n // 3, 1)),
+    lambda n: (n, n // 2, max(n // 4, 1)),
+)
+
+
+def sample_sizes(
+    symbols: Mapping[str, Symbol], choices: Sequence[Choice] = CHOICES
+) -> Iterator[list[dict[str, int]]]:
     """Yield lists of sizes to compare; of each the first is the base, then symbols change one by one.
 
     The first list has odd sizes, which tell ``(n + 1)//2`` from ``n//2``; models that need even ones, or a
     range that ends early, get multiples of the example's size, or fractions.
     """
-    for choose in _CHOICES:
+    for choose in choices:
 
-        def size(name: str, number: int, choose: Callable[[int], Sequence[int]] = choose) -> int:
+        def size(name: str, number: int, choose: Choice = choose) -> int:
             sizes = choose(max(symbols[name].example, 2))
             return sizes[number % len(sizes)]
 
@@ -158,15 +171,6 @@ def sample_sizes(symbols: Mapping[str, Symbol]) -> Iterator[list[dict[str, int]]
         )
         if fits and len({tuple(sizes.values()) for sizes in samples}) > 2:
             yield samples
-
-
-#: From the example's size, at least 2, to the sizes that are compared.
-_CHOICES: tuple[Callable[[int], Sequence[int]], ...] = (
-    lambda n: (n + 1, 2 * n + 1, n + 4, 2 * n + 4, n + 7, 3 * n + 1),
-    lambda n: (2 * n, 3 * n, 5 * n, 4 * n, 7 * n),
-    lambda n: (n, n - 1, (n + 1) // 2, n // 2, max(n // 3, 1)),
-    lambda n: (n, n // 2, max(n // 4, 1)),
-)
 
 
 def declared_symbols(
