@@ -17,7 +17,7 @@ from tenon.export import sizes
 from tenon.export.captured import CapturedGraph, Symbol
 from tenon.export.places import Path, integers, put
 from tenon.export.signature import Leaf
-from tenon.export.sizes import Expression, Sizes
+from tenon.export.sizes import Expression, Size, Sizes
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
@@ -31,6 +31,7 @@ def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> Capture
     first = graphs[0]
     positions = [{node: i for i, node in enumerate(graph.nodes)} for graph in graphs]
     symbolic: dict[Node, dict[Path, Expression]] = {}
+    fitted: dict[tuple[int, ...], Size | None] = {}
     for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
         _compare_kinds(nodes)
         own = [dict(integers(node)) for node in nodes]
@@ -38,10 +39,12 @@ def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> Capture
         if any(set(each) != set(own[0]) for each in own) or any(r != references[0] for r in references):
             _refuse(nodes, "its arguments are others")
         for path in own[0]:
-            values = [each[path] for each in own]
+            values = tuple(each[path] for each in own)
             if len(set(values)) == 1:
                 continue
-            found = sizes.fit(values, samples)
+            if values not in fitted:
+                fitted[values] = sizes.fit(values, samples)
+            found = fitted[values]
             if not isinstance(found, Expression):
                 observed = ", ".join(f"{v} at {dict(s)}" for v, s in zip(values, samples, strict=True))
                 _refuse(nodes, f"no simple expression gives {observed}")

@@ -196,19 +196,21 @@ def _sums(values: Sequence[int], samples: Sequence[Sizes], names: Sequence[str])
 def _quotients(values: Sequence[int], samples: Sequence[Sizes], name: str) -> Iterator[Size]:
     """Yield ``c*((a*size + b)//d) + e``, as sizes after windows with a stride are; those with e = 0 first."""
     sizes = [s[name] for s in samples]
+    if len(set(zip(sizes, values, strict=True))) > len(set(sizes)):
+        return  # other symbols count too
     others: list[Size] = []
     for divisor in _DIVISORS:
         for factor in (1, 3):
             for shift in sorted(range(1 - divisor, divisor), key=abs):
-                inner = _plus(_times(factor, symbol(name)), shift)
-                quotient = Expression("floordiv", (inner, divisor))
-                results = [quotient.at({name: size}) for size in sizes]
+                results = [(factor * size + shift) // divisor for size in sizes]
                 low, high = results.index(min(results)), results.index(max(results))
                 span, seen = results[high] - results[low], values[high] - values[low]
                 if not span or seen % span:
                     continue
                 scale = seen // span
                 offset = values[0] - scale * results[0]
+                inner = _plus(_times(factor, symbol(name)), shift)
+                quotient = Expression("floordiv", (inner, divisor))
                 found = _plus(_times(scale, quotient), offset)
                 if offset:
                     others.append(found)
