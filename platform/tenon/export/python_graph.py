@@ -45,7 +45,7 @@ def python_graph(graph: CapturedGraph, *, lifted: bool, layers: Layers | None = 
             "a training step reads numbers that change from step to step, for which torch.export has no "
             "form. Save it with tenon.export.save."
         )
-    return _Writer(graph, lifted, layers).written()
+    return Writer(graph, lifted, layers).written()
 
 
 def attribute_name(label: str) -> str:
@@ -53,7 +53,9 @@ def attribute_name(label: str) -> str:
     return re.sub(r"\W", "_", label)
 
 
-class _Writer:
+class Writer:
+    """Writes the nodes of an op graph as those of an ``fx.Graph``."""
+
     def __init__(self, graph: CapturedGraph, lifted: bool, layers: Layers | None) -> None:
         self.source, self.lifted, self.layers = graph, lifted, layers
         self.graph = fx.Graph()
@@ -62,6 +64,7 @@ class _Writer:
         self.names: dict[str, str] = {}
 
     def written(self) -> PythonGraph:
+        """Return the graph and what its nodes stand for."""
         states = [node for node in self.source.nodes if node.value is not None and node.kind != "scalar"]
         if self.lifted:
             for node in states:
@@ -149,9 +152,12 @@ class _Writer:
 
     def _size(self, size: Expression) -> fx.Node:
         if size.function == "symbol":
-            return self.symbols[str(size.args[0])]
+            return self._symbol(str(size.args[0]))
         parts = tuple(self._size(a) if isinstance(a, Expression) else a for a in size.args)
         return self.graph.call_function(FUNCTIONS[size.function][0], parts)
+
+    def _symbol(self, name: str) -> fx.Node:
+        return self.symbols[name]
 
 
 def _with_inferred(before: Shape, after: Shape, shape: tuple[Any, ...]) -> tuple[Any, ...]:  # or fx nodes

@@ -197,7 +197,7 @@ class CaptureRecorder(Recorder):
         if entry is None:  # a tensor from outside that no op has read
             return self._read(raw)
         ref, where = self.values.read(entry), user_line()
-        states = _states_alone(ref.node)
+        states = states_alone(ref.node)
         if states is not None:
             for node in states:
                 self.read_states.setdefault(node, where)
@@ -249,7 +249,7 @@ class CaptureRecorder(Recorder):
                 )
 
 
-def _states_alone(node: Node) -> set[Node] | None:
+def states_alone(node: Node) -> set[Node] | None:
     """Return the states that ``node`` is computed from, beside constants; None if it depends on arguments."""
     states: set[Node] = set()
     seen: set[Node] = set()

@@ -44,6 +44,8 @@ def _simpler(node: Node) -> Ref | None:
         return rule(node)
     if isinstance(node.op, Reshape):
         return _reshape(node)
+    if node.phase == "detach":  # in traces: gradients stop here
+        return None
     conjugates = node.op.name == "conj" and node.avals[0].dtype.kind == "c"
     return _operand(node) if node.op.identity and not conjugates else None
 

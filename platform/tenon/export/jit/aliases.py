@@ -1,0 +1,60 @@
+"""Keep results apart that do not share memory in the traced function, but would in its graph.
+
+A graph has no copies: ``x.clone()`` is ``x`` in it. What a trace returns must not be memory of an argument,
+a parameter, a constant or another result unless the function returns that, as the caller may change it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.engine.op import table
+from tenon.export.captured import CapturedGraph
+from tenon.export.jit.recording import Recording
+from tenon.export.signature import Result
+from tenon.graph.graph import Node, Ref
+
+
+class Apart:
+    """Which results of a traced function have memory of their own; looked up while it is still there."""
+
+    def __init__(self, recording: Recording, graph: CapturedGraph) -> None:
+        outside = [*recording.given, *(node.value.raw for node in graph.states)]
+        returned = recording.returned
+        #: For each tensor that is returned, whether it is no memory from outside.
+        self.fresh = [not any(_shares(array, other) for other in outside) for array in returned]
+        #: For each, the earlier ones whose memory it has.
+        self.shared = [
+            {i for i, other in enumerate(returned[:position]) if _shares(array, other)}
+            for position, array in enumerate(returned)
+        ]
+
+    def separate(self, graph: CapturedGraph) -> None:
+        """Let ``graph`` return copies of values that are memory of something else."""
+        positions = [each.index for each in graph.signature.returned if isinstance(each, Result)]
+        roots: list[Node] = []
+        for number, index in enumerate(positions):
+            ref = graph.outputs[index]
+            root = _root(ref)
+            outside = self.fresh[number] and root.kind != "call"
+            if outside or any(r is root and i not in self.shared[number] for i, r in enumerate(roots)):
+                copied = graph.call(table["clone"], (ref,), {}, (ref.aval,))
+                own = graph.symbolic.get(ref.node, {})
+                shape = {("shape", 0, p[2]): size for p, size in own.items() if p[:2] == ("shape", ref.index)}
+                if shape:
+                    graph.symbolic[copied] = shape
+                graph.outputs[index] = copied.out()
+                root = copied
+            roots.append(root)
+
+
+def _root(ref: Ref) -> Node:
+    """Return the node whose memory the value may be: views are followed."""
+    node = ref.node
+    while node.kind == "call" and (node.op.view or node.op.identity):
+        node = node.args[0].node
+    return node
+
+
+def _shares(a: np.ndarray, b: np.ndarray) -> bool:
+    return bool(np.may_share_memory(a, b))

@@ -1,0 +1,173 @@
+"""Files of traces: zip archives of ``module.json``, graphs and ``weights.safetensors``, without pickle.
+
+| file in the archive | content |
+|---|---|
+| ``module.json`` | the tree of modules, where each parameter and buffer is stored, and the methods |
+| ``methods/NAME.json`` | the graph of a method, in the schema of ``graph.json`` |
+| ``weights.safetensors`` | parameters, buffers and constants |
+| ``extra/NAME`` | the ``_extra_files`` |
+
+A reader treats all of it as hostile: nothing is executed, and what does not hold together is refused.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, TypeAlias
+
+import numpy as np
+
+from tenon import serialize
+from tenon.errors import UnsupportedError
+from tenon.export import schema
+from tenon.export.jit.program import STORE, Program, bound
+from tenon.export.jit.retyping import present
+from tenon.serialize.atomic import replacing
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
+
+#: JSON data; its structure is checked where it is read.
+Json: TypeAlias = Any
+MODULE, WEIGHTS = "module.json", "weights.safetensors"
+SCHEMA, VERSION = "tenon.trace", 1
+
+
+class Content:
+    """What goes into a file: the description of a module, graphs by name, arrays by name."""
+
+    def __init__(self) -> None:
+        self.document: dict[str, Json] = {"schema": SCHEMA, "version": VERSION}
+        self.graphs: dict[str, dict[str, Json]] = {}
+        self.arrays: dict[str, np.ndarray] = {}
+        self._names: dict[int, str] = {}
+
+    def keep(self, name: str, tensor: Tensor) -> str:
+        """Store a tensor under ``name``; return the name under which it is stored, once if it is shared."""
+        known = self._names.get(id(tensor))
+        if known is None:
+            known = self._names[id(tensor)] = name
+            self.arrays[name] = tensor.detach().cpu().raw
+        return known
+
+    def method(self, program: Program, owner: Any, at: Mapping[str, str]) -> dict[str, Json]:  # that has it
+        """Add the graph of a method; ``at`` are the names of stored tensors by path."""
+        program, read = present(program, owner), owner._at
+        document, arrays = schema.to_document(bound(program, read))
+        self.graphs[program.name] = document
+        states: dict[str, str] = {}
+        constants = 0
+        for label, array in arrays.items():
+            if label in program.paths and label in program.graph.signature.states:
+                path = program.paths[label]
+                states[label] = at[path] if path in at else self.keep(f"stored {path}", read(path))
+            else:
+                path = program.paths[f"constant {constants}"]
+                constants += 1
+                states[label] = self.keep(f"stored {path}", read(path))
+            del array
+        return {
+            "arguments": list(program.arguments),
+            "owner": program.owner,
+            "tensors": states,
+            "paths": {label: p for label, p in program.paths.items() if not p.startswith(f"{STORE}.")},
+            "any_shape": program.any_shape,
+            "fixed": [[name, axis, why] for (name, axis), why in program.reasons.items()],
+        }
+
+
+def module_entry(module: Any) -> Content:  # a ScriptModule
+    """Return what to write for a traced module."""
+    content = Content()
+    at: dict[str, str] = {}
+    seen: dict[int, int] = {}
+
+    def tree(part: Any, prefix: str) -> Json:  # a module
+        if id(part) in seen:
+            return {"same": seen[id(part)]}
+        seen[id(part)] = len(seen)
+        entry: dict[str, Json] = {
+            "name": part.original_name, "training": part.training, "parameters": {}, "buffers": {},
+            "children": {},
+        }  # fmt: skip
+        for name, parameter in part._parameters.items():
+            if parameter is None:
+                entry["parameters"][name] = None
+                continue
+            at[f"{prefix}{name}"] = content.keep(f"{prefix}{name}", parameter)
+            entry["parameters"][name] = {"tensor": at[f"{prefix}{name}"], "grad": parameter.requires_grad}
+        for name, buffer in part._buffers.items():
+            if buffer is None:
+                entry["buffers"][name] = None
+                continue
+            at[f"{prefix}{name}"] = content.keep(f"{prefix}{name}", buffer)
+            kept = name not in part._non_persistent_buffers_set
+            entry["buffers"][name] = {"tensor": at[f"{prefix}{name}"], "persistent": kept}
+        for name, child in part._modules.items():
+            entry["children"][name] = None if child is None else tree(child, f"{prefix}{name}.")
+        return entry
+
+    content.document["root"] = tree(module, "")
+    content.document["methods"] = {
+        name: content.method(program, module, at) for name, program in module._programs.items()
+    }
+    return content
+
+
+def function_entry(function: Any) -> Content:  # a ScriptFunction
+    """Return what to write for a traced function: a module without parameters."""
+    content = Content()
+    content.document["root"] = {
+        "name": function.name, "training": True, "parameters": {}, "buffers": {}, "children": {},
+    }  # fmt: skip
+    content.document["methods"] = {"forward": content.method(function.program, function, {})}
+    return content
+
+
+def write(
+    f: str | os.PathLike[str] | BinaryIO, content: Content, extra_files: Mapping[str, str | bytes] | None
+) -> None:
+    """Write a file; a path is replaced atomically."""
+    tensors = {name: wrap(np.array(a, order="C"), device="cpu") for name, a in content.arrays.items()}
+    with tempfile.TemporaryDirectory(prefix="tenon-jit-") as folder:
+        path = Path(folder) / WEIGHTS
+        serialize.save(tensors, path)
+        weights = path.read_bytes()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr(_entry(MODULE), json.dumps(content.document, allow_nan=False))
+        for name, document in content.graphs.items():
+            archive.writestr(_entry(f"methods/{name}.json"), json.dumps(document, allow_nan=False))
+        archive.writestr(_entry(WEIGHTS), weights)
+        for name, extra in (extra_files or {}).items():
+            archive.writestr(_entry(f"extra/{name}"), extra)
+    if isinstance(f, str | os.PathLike):
+        with replacing(f) as target:
+            target.write(file.getvalue())
+    else:
+        f.write(file.getvalue())
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """Return an entry of fixed date, so that equal modules give equal files."""
+    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+
+
+def save(
+    m: Any,  # a ScriptModule or ScriptFunction; anything else is refused
+    f: str | os.PathLike[str] | BinaryIO,
+    _extra_files: Mapping[str, str | bytes] | None = None,
+) -> None:
+    """Write a traced module or function to a file; see ``ScriptModule.save``."""
+    if not hasattr(m, "save_to_buffer"):
+        raise UnsupportedError(
+            f"tenon.jit.save writes traces, not a {type(m).__name__}, which is Python. Trace it first: "
+            "tenon.jit.save(tenon.jit.trace(model, example_inputs), path); tenon.save(model.state_dict(), "
+            "path) writes the weights alone."
+        )
+    m.save(f, _extra_files)

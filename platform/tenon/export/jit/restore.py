@@ -1,0 +1,266 @@
+"""``load``: make a module of a file that ``archive.py`` wrote, which is treated as hostile."""
+
+from __future__ import annotations
+
+import keyword
+import os
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, BinaryIO, TypeAlias
+
+from tenon import serialize
+from tenon.device import DeviceLike
+from tenon.errors import ArgumentError, BundleError, CheckpointError, TenonError, UnsupportedError
+from tenon.export import schema
+from tenon.export.jit.archive import MODULE, SCHEMA, VERSION, WEIGHTS
+from tenon.export.jit.free_sizes import Sizes
+from tenon.export.jit.program import Program, program_of
+from tenon.export.jit.script_module import (
+    RecursiveScriptModule,
+    ScriptModule,
+    with_programs,
+)
+from tenon.nn.parameter import Parameter
+from tenon.tensors.tensor import Tensor
+
+#: JSON data; its structure is checked where it is read.
+Json: TypeAlias = Any
+#: The largest array file, and extra file, that is read from an archive.
+_MAX_BYTES = 1 << 36
+#: The deepest tree of modules that is read.
+_MAX_DEPTH = 256
+
+
+def refuse_foreign(names: Sequence[str], source: str) -> None:
+    """Raise UnsupportedError for archives of other formats, by the names of the files in them."""
+    if any("/code/" in f"/{name}" for name in names) or any(n.endswith("constants.pkl") for n in names):
+        raise UnsupportedError(
+            f"{source} is a TorchScript archive that PyTorch wrote: a program in PyTorch's own format, which "
+            "tenon does not run. Save its weights with PyTorch, torch.save(torch.jit.load(path)."
+            "state_dict(), 'weights.pt'), load these into the model's class, model.load_state_dict("
+            "tenon.load('weights.pt')), and trace that: tenon.jit.trace(model, example_inputs).save(path)."
+        )
+    if any(name.endswith("data.pkl") for name in names):
+        raise UnsupportedError(
+            f"{source} is a checkpoint that torch.save wrote, not a trace: read it by tenon.load."
+        )
+    if "graph.json" in names:
+        raise UnsupportedError(f"{source} is an exported program: read it by tenon.export.load.")
+
+
+def load(
+    f: str | os.PathLike[str] | BinaryIO,
+    map_location: DeviceLike = None,
+    _extra_files: dict[str, Any] | None = None,  # values of any type are replaced
+    _restore_shapes: bool = False,
+) -> ScriptModule:
+    """Read a module that ``ScriptModule.save`` wrote; it runs without the class that was traced.
+
+    ``map_location`` is the device to which it is moved. The values of ``_extra_files`` are replaced by the
+    bytes of the files of these names. Nothing in the file is executed; BundleError if it is damaged or
+    foreign. ``_restore_shapes`` has no effect.
+    """
+    source = "the file"
+    if isinstance(f, str | os.PathLike):
+        source = os.fspath(f)
+        if not Path(f).exists():
+            raise ArgumentError(f"The provided filename {source} does not exist")
+        if Path(f).is_dir():
+            raise ArgumentError(
+                f"The provided filename {source} is a directory. tenon.export.load reads the folder of a "
+                "bundle."
+            )
+    try:
+        with zipfile.ZipFile(f) as archive:
+            refuse_foreign(archive.namelist(), source)
+            document = schema.parse(_read(archive, MODULE, schema.MAX_FILE), f"{source}: {MODULE}")
+            schema.check_schema(document, SCHEMA, VERSION, source)
+            methods, graphs = document.get("methods"), {}
+            for name in methods if isinstance(methods, dict) else ():
+                data = _read(archive, f"methods/{name}.json", schema.MAX_FILE)
+                graphs[name] = schema.parse(data, f"{source}: methods/{name}.json")
+            weights = _read(archive, WEIGHTS, _MAX_BYTES)
+            extras = {} if _extra_files is None else _extra_files
+            present = set(archive.namelist())
+            for name in extras:
+                member = f"extra/{name}"
+                extras[name] = _read(archive, member, _MAX_BYTES) if member in present else b""
+    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, ValueError, OSError) as error:
+        if isinstance(error, BundleError):
+            raise
+        raise BundleError(
+            f"{source} is no file of tenon.jit.save, or a damaged one: {error}. tenon.load reads checkpoints."
+        ) from error
+    return restored(document, graphs, _arrays(weights, source), source, map_location)
+
+
+def _arrays(weights: bytes, source: str) -> dict[str, Tensor]:
+    with tempfile.TemporaryDirectory(prefix="tenon-jit-") as folder:
+        path = Path(folder) / WEIGHTS
+        path.write_bytes(weights)
+        try:
+            arrays = serialize.load(path)
+        except CheckpointError as error:
+            raise BundleError(f"{source}: {error}") from error
+    if not isinstance(arrays, dict):
+        raise BundleError(f"{source}: {WEIGHTS} does not hold tensors by name.")
+    return arrays
+
+
+def _read(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
+    info = archive.getinfo(name)
+    if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
+        raise BundleError(f"{name} is compressed, or has more than {limit:,} bytes.")
+    return archive.read(name)
+
+
+def restored(
+    document: Mapping[str, Json],
+    graphs: Mapping[str, dict[str, Json]],
+    arrays: Mapping[str, Tensor],
+    source: str,
+    device: DeviceLike,
+) -> ScriptModule:
+    """Return the module that ``document`` describes; BundleError for whatever does not hold together."""
+    try:
+        result = _Reader(document, graphs, arrays, source).module()
+    except BundleError as error:
+        raise BundleError(f"{source}: {error}") from error
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TenonError,
+        TypeError,
+        ValueError,
+    ) as error:
+        raise BundleError(f"{source} is malformed: {error!r:.400}.") from error
+    return result if device is None else result.to(device)
+
+
+class _Reader:
+    def __init__(
+        self,
+        document: Mapping[str, Json],
+        graphs: Mapping[str, dict[str, Json]],
+        arrays: Mapping[str, Tensor],
+        source: str,
+    ) -> None:
+        self.document, self.graphs, self.arrays, self.source = document, graphs, arrays, source
+        #: Tensors by the name under which they are stored: a parameter takes the place of its array.
+        self.tensors: dict[str, Tensor] = dict(arrays)
+        self.modules: list[ScriptModule] = []
+
+    def module(self) -> ScriptModule:
+        unknown = set(self.document) - {"schema", "version", "root", "methods"}
+        if unknown:
+            raise BundleError(f"unknown entries {sorted(unknown)}.")
+        root = self._tree(self.document["root"], 0)
+        stored = SimpleNamespace()
+        methods = _object(self.document["methods"])
+        if not methods:
+            raise BundleError("there are no methods.")
+        programs = {_name(name): self._method(name, entry, root, stored) for name, entry in methods.items()}
+        return with_programs(RecursiveScriptModule, root, programs, stored)
+
+    def _tree(self, entry: Json, depth: int) -> ScriptModule:
+        if depth > _MAX_DEPTH:
+            raise BundleError(f"modules are nested deeper than {_MAX_DEPTH}.")
+        entry = _object(entry)
+        if "same" in entry:
+            return self.modules[_number(entry["same"], len(self.modules))]
+        made = RecursiveScriptModule()
+        self.modules.append(made)
+        made.__dict__["_original_name"] = _text(entry["name"])
+        made.training = _flag(entry["training"])
+        for name, stored in _object(entry["parameters"]).items():
+            made.register_parameter(_text(name), None if stored is None else self._parameter(stored))
+        for name, stored in _object(entry["buffers"]).items():
+            if stored is None:
+                made.register_buffer(_text(name), None)
+            else:
+                made.register_buffer(name, self._stored(stored["tensor"]), _flag(stored["persistent"]))
+        for name, child in _object(entry["children"]).items():
+            part: Any = None if child is None else self._tree(child, depth + 1)  # None reserves the name
+            made.add_module(_text(name), part)
+        return made
+
+    def _stored(self, name: Json) -> Tensor:
+        found = self.tensors.get(_text(name))
+        if found is None:
+            raise BundleError(f"no tensor {name!r:.200} is stored.")
+        return found
+
+    def _parameter(self, entry: Json) -> Parameter:
+        name, found = entry["tensor"], self._stored(entry["tensor"])
+        if not isinstance(found, Parameter):
+            found = self.tensors[name] = Parameter(found, requires_grad=_flag(entry["grad"]))
+        return found
+
+    def _method(self, name: str, entry: Json, root: ScriptModule, stored: SimpleNamespace) -> Program:
+        own = {label: self._stored(key) for label, key in _object(entry["tensors"]).items()}
+        graph = schema.from_document(self.graphs[name], own, f"methods/{name}.json")
+        if graph.guards or graph.scalars:
+            raise BundleError(f"the method {name!r} has guards or numbers that change.")
+        paths: dict[int, str] = {}
+        for label, path in _object(entry["paths"]).items():
+            *parts, last = _text(path).split(".")
+            holder: Any = root  # a module
+            for part in parts:
+                holder = holder._modules[part]
+            if _member(holder, last) is not own[label]:
+                raise BundleError(f"the method {name!r} has another tensor at {path!r:.200} than the module.")
+            paths[id(own[label].raw)] = path
+        arguments = [_name(each) for each in entry["arguments"]]
+        given, named = graph.signature.in_spec.children_specs
+        if len(arguments) != len(given.children_specs) + len(named.children_specs):
+            raise BundleError(f"the method {name!r} has another number of arguments than its graph.")
+        reasons = {(_text(label), _number(axis, 64)): _text(why) for label, axis, why in entry["fixed"]}
+        sizes = Sizes(graph, _flag(entry["any_shape"]), reasons)
+        return program_of(
+            sizes, name=name, owner=_text(entry["owner"]), arguments=arguments, paths=paths, stored=stored
+        )
+
+
+def _member(module: ScriptModule, name: str) -> Tensor:
+    for registry in (module._parameters, module._buffers):
+        found = registry.get(name)
+        if found is not None:
+            return found
+    raise BundleError(f"the module has no tensor {name!r:.200}.")
+
+
+def _object(value: Json) -> dict[str, Json]:
+    if type(value) is not dict:
+        raise BundleError(f"a {type(value).__name__} stands where an object belongs.")
+    return value
+
+
+def _text(value: Json) -> str:
+    if type(value) is not str:
+        raise BundleError(f"a {type(value).__name__} stands where a text belongs.")
+    return value
+
+
+def _flag(value: Json) -> bool:
+    if type(value) is not bool:
+        raise BundleError(f"a {type(value).__name__} stands where true or false belongs.")
+    return value
+
+
+def _number(value: Json, end: int) -> int:
+    if type(value) is not int or not 0 <= value < end:
+        raise BundleError(f"{value!r:.80} stands where a number below {end} belongs.")
+    return value
+
+
+def _name(value: Json) -> str:
+    """Return ``value`` if it can be the name of an argument or method: it becomes part of generated code."""
+    name = _text(value)
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+        raise BundleError(f"{name!r:.80} is no name of an argument or method.")
+    return name

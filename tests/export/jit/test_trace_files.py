@@ -1,0 +1,306 @@
+"""Files of ``tenon.jit.save``: no pickle, no class of the model, atomic, and damaged or foreign ones refused."""
+
+import io
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+import tenon
+from tenon import jit, nn
+from tenon.errors import BundleError, LoweringError, UnsupportedError
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    tenon.manual_seed(0)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("offset", tenon.ones(4), persistent=False)
+        self.plain = tenon.full((4,), 2.0)
+        self.register_parameter("absent", None)
+        self.frozen = nn.Parameter(tenon.ones(4), requires_grad=False)
+
+    def forward(self, x):
+        return (self.norm(self.first(x)).relu() * self.plain + self.offset * self.frozen, x.sum(1))
+
+    def scaled(self, x, factor):
+        return self.first(x) * factor
+
+
+def traced_net():
+    return jit.trace_module(
+        Net().eval(), {"forward": tenon.randn(2, 3), "scaled": (tenon.randn(2, 3), tenon.ones(4))}
+    )
+
+
+def reread(data):
+    return jit.load(io.BytesIO(data))
+
+
+def test_a_file_gives_the_module_back(tmp_path):
+    traced, x = traced_net(), tenon.randn(5, 3)
+    jit.save(traced, tmp_path / "net.pt")
+    again = jit.load(tmp_path / "net.pt")
+
+    assert isinstance(again, jit.RecursiveScriptModule) and not isinstance(again, Net)
+    assert str(again).startswith(
+        "RecursiveScriptModule(\n  original_name=Net\n  (first): RecursiveScriptModule("
+    )
+    assert all(tenon.equal(a, b) for a, b in zip(again(x), traced(x), strict=True))
+    assert tenon.equal(again.scaled(x, tenon.zeros(4)), tenon.zeros(5, 4))
+    assert again.code == traced.code and str(again.graph).count("\n") == str(traced.graph).count("\n")
+    assert list(again.state_dict()) == list(traced.state_dict())
+    assert {n: p.requires_grad for n, p in again.named_parameters()} == {
+        n: p.requires_grad for n, p in traced.named_parameters()
+    }
+    assert [n for n, _ in again.named_buffers()] == [n for n, _ in traced.named_buffers()]
+    assert not again.training and again.train().training
+    again(x)[0].sum().backward()
+    assert again.first.weight.grad is not None
+
+
+def test_present_weights_are_saved():
+    traced = traced_net()
+    with tenon.no_grad():
+        traced.first.weight.zero_()
+    again = reread(traced.save_to_buffer())
+    assert not again.first.weight.any()
+    assert tenon.equal(
+        reread(again.save_to_buffer()).scaled(tenon.ones(1, 3), tenon.ones(4)), again.first.bias[None]
+    )
+
+
+def test_the_class_of_the_model_need_not_be_importable(tmp_path):
+    traced, x = traced_net(), tenon.ones(2, 3)
+    traced.save(str(tmp_path / "net.pt"))
+    code = (
+        "import sys, tenon as torch\n"
+        f"net = torch.jit.load({str(tmp_path / 'net.pt')!r}, map_location='cpu')\n"
+        "print(net(torch.ones(2, 3))[0].tolist())\n"
+        "assert not any('test_trace_files' in name for name in sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == traced(x)[0].tolist()
+
+
+def test_extra_files_go_along(tmp_path):
+    traced = jit.trace(lambda x: x * 2, tenon.ones(2))
+    jit.save(traced, tmp_path / "f.pt", _extra_files={"a.txt": "text", "b": b"\x00\xff"})
+    extra = {"a.txt": "", "b": "", "c": "unset"}
+    function = jit.load(tmp_path / "f.pt", _extra_files=extra)
+    assert extra == {"a.txt": b"text", "b": b"\x00\xff", "c": b""}
+    assert function(tenon.ones(3, 2)).tolist() == [[2, 2]] * 3
+    assert isinstance(function, jit.ScriptModule) and function.original_name == "_lambda"
+
+
+def test_sizes_arguments_and_refusals_come_back():
+    traced = jit.trace(nn.Linear(3, 2), tenon.ones(1, 3))
+    again = reread(traced.save_to_buffer())
+    assert again(input=tenon.ones(4, 3)).shape == (4, 2)
+    with pytest.raises(RuntimeError, match=r"dimension 1 is fixed \(ShapeError"):
+        again(tenon.ones(4, 2))
+    with pytest.raises(RuntimeError, match=r"dimension 1 is fixed \(ShapeError"):
+        traced(tenon.ones(4, 2))
+    pair = reread(
+        jit.trace(lambda d: d["a"] - d["b"], ({"a": tenon.ones(2), "b": tenon.ones(2)},)).save_to_buffer()
+    )
+    assert pair({"a": tenon.ones(5), "b": tenon.zeros(5)}).tolist() == [1] * 5
+
+
+def test_equal_modules_give_equal_files_without_pickle():
+    data = traced_net().save_to_buffer()
+    tenon.manual_seed(0)
+    assert traced_net().save_to_buffer() == data
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert sorted(archive.namelist()) == [
+            "methods/forward.json", "methods/scaled.json", "module.json", "weights.safetensors",
+        ]  # fmt: skip
+
+
+def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "net.pt"
+    path.write_bytes(b"before")
+    noisy = jit.trace(lambda x: x + tenon.rand(2), tenon.ones(2), check_trace=False)
+    with pytest.raises(LoweringError, match="cannot be written"):
+        noisy.save(path)
+    assert path.read_bytes() == b"before" and [p.name for p in tmp_path.iterdir()] == ["net.pt"]
+
+
+def test_what_is_no_trace_is_not_saved(tmp_path):
+    with pytest.raises(UnsupportedError, match=r"not a Linear.*tenon\.jit\.trace\(model, example_inputs\)"):
+        jit.save(nn.Linear(1, 1), tmp_path / "x.pt")
+
+    class Scripted(jit.ScriptModule):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        @jit.script_method
+        def forward(self, x):
+            return self.linear(x)
+
+    scripted = Scripted()
+    assert scripted(tenon.ones(1, 2)).shape == (1, 2)
+    for ask in (lambda: scripted.save("x"), lambda: scripted.code, lambda: scripted.graph):
+        with pytest.raises(UnsupportedError, match=r"was not traced. tenon\.jit\.trace"):
+            ask()
+    assert jit.script(scripted) is scripted
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200, 0.5, -1])
+def test_a_truncated_file_is_refused(tmp_path, keep):
+    data = traced_net().save_to_buffer()
+    end = int(len(data) * keep) if isinstance(keep, float) else keep
+    (tmp_path / "net.pt").write_bytes(data[:end])
+    with pytest.raises(BundleError, match=r"net\.pt is no file of tenon\.jit\.save, or a damaged one"):
+        jit.load(tmp_path / "net.pt")
+
+
+def test_missing_files_and_folders_are_named(tmp_path):
+    with pytest.raises(ValueError, match=r"nothing\.pt does not exist"):
+        jit.load(tmp_path / "nothing.pt")
+    with pytest.raises(ValueError, match="is a directory"):
+        jit.load(tmp_path)
+
+
+def archive_of(**entries):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["net/code/__torch__.py", "net/data.pkl", "net/constants.pkl"],
+            "TorchScript archive.*load_state_dict",
+        ),
+        (["net/data.pkl", "net/data/0"], "torch.save wrote.*tenon.load"),
+        (["graph.json", "weights.safetensors"], r"read it by tenon\.export\.load"),
+        (["other"], "no file of tenon.jit.save"),
+    ],
+)
+def test_foreign_archives_are_refused_with_what_to_do(names, message):
+    with pytest.raises((UnsupportedError, BundleError), match=message):
+        reread(archive_of(**dict.fromkeys(names, b"")))
+
+
+def edited(change, member="module.json"):
+    """Bytes of a file in which ``change`` was applied to the JSON of ``member``."""
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(traced_net().save_to_buffer())) as source,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target,
+    ):
+        for name in source.namelist():
+            data = source.read(name)
+            if name == member:
+                document = json.loads(data)
+                change(document)
+                data = json.dumps(document)
+            target.writestr(name, data)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d.update(schema="other"),
+        lambda d: d.update(version=99),
+        lambda d: d.update(more=1),
+        lambda d: d.pop("root"),
+        lambda d: d.update(methods={}),
+        lambda d: d["root"].update(name=3),
+        lambda d: d["root"].update(training="yes"),
+        lambda d: d["root"]["children"].update({"x.y": d["root"]["children"]["first"]}),
+        lambda d: d["root"]["children"].update(first={"same": 7}),
+        lambda d: d["root"]["children"].update(first={"same": 0}),
+        lambda d: d["root"]["parameters"]["frozen"].update(tensor="nothing"),
+        lambda d: d["root"]["parameters"]["frozen"].update(tensor="first.weight"),
+        lambda d: d["root"]["parameters"].update(forward=d["root"]["parameters"]["frozen"]),
+        lambda d: d["methods"]["forward"].update(arguments=["x", "y"]),
+        lambda d: d["methods"]["forward"].update(arguments=["x): import os; os.x("]),
+        lambda d: d["methods"]["forward"].update(arguments=["__class__"]),
+        lambda d: d["methods"]["forward"].update(arguments=["lambda"]),
+        lambda d: d["methods"].update({"bad name": d["methods"]["forward"]}),
+        lambda d: d["methods"].update(__reduce__=d["methods"]["forward"]),
+        lambda d: d["methods"].update(eval=d["methods"]["forward"]),
+        lambda d: d["methods"]["forward"]["paths"].update({"first.weight": "first.bias"}),
+        lambda d: d["methods"]["forward"]["paths"].update({"first.weight": "__class__.x"}),
+        lambda d: d["methods"]["forward"]["paths"].update({"first.weight": "first.forward"}),
+        lambda d: d["methods"]["forward"]["tensors"].popitem(),
+        lambda d: d["methods"]["forward"].update(fixed=[["x", "1", "why"]]),
+        lambda d: d["methods"]["forward"].update(any_shape=1),
+    ],
+)
+def test_a_hostile_description_is_refused(change):
+    with pytest.raises(BundleError, match="the file"):
+        reread(edited(change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["nodes"][0].update(kind="unknown"),
+        lambda d: d["nodes"].append(
+            {"kind": "call", "op": "host_call", "args": [], "attrs": {}, "outputs": []}
+        ),
+        lambda d: d.update(outputs=[[999, 0]]),
+        lambda d: d["nodes"][0].update(name="x): pass #"),
+        lambda d: d["symbols"].update(other={"example": 2, "least": 0, "most": None}),
+        lambda d: d.update(
+            guards=[{"value": [0, 0], "question": "bool", "other": None, "answer": 1, "where": ""}]
+        ),
+    ],
+)
+def test_a_hostile_graph_is_refused(change):
+    with pytest.raises(BundleError, match="the file"):
+        reread(edited(change, "methods/forward.json"))
+
+
+def test_a_file_with_changed_bytes_is_refused():
+    data = bytearray(traced_net().save_to_buffer())
+    position = data.index(b"first.weight", data.index(b"weights.safetensors"))
+    data[position] ^= 1
+    with pytest.raises(BundleError, match="CRC"):
+        reread(bytes(data))
+
+
+def test_a_compressed_bomb_is_not_unpacked():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("module.json", b" " * 10_000_000)
+    with pytest.raises(BundleError, match="compressed"):
+        reread(file.getvalue())
+
+
+def test_state_of_other_dtype_than_traced_is_saved_and_read():
+    traced = jit.trace(nn.Linear(3, 2), tenon.ones(1, 3)).double()
+    again = reread(traced.save_to_buffer())
+    x = tenon.ones(2, 3).double()
+    assert again.weight.dtype is tenon.float64 and tenon.equal(again(x), traced(x))
+
+
+def test_the_size_of_a_header_is_bounded():
+    file = io.BytesIO(traced_net().save_to_buffer())
+    with zipfile.ZipFile(file) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    contents["weights.safetensors"] = struct.pack("<Q", 1 << 60) + b"{}"
+    with pytest.raises(BundleError):
+        reread(archive_of(**contents))
