@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tenon.export.capture import capture as capture
     from tenon.export.captured import CapturedGraph as CapturedGraph
     from tenon.export.captured import Guard as Guard
+    from tenon.export.compiled_runner import CompiledRunner as CompiledRunner
     from tenon.export.exported_program import ExportedProgram as ExportedProgram
     from tenon.export.exported_program import unflatten as unflatten
     from tenon.export.lowering import lower as lower
@@ -125,6 +126,7 @@ _TARGETS = {
     "BasePruningMethod": "tenon.nn.masks:BasePruningMethod",
     "CapturedGraph": "tenon.export.captured:CapturedGraph",
     "Communicator": "tenon.distributed.communication.communicator:Communicator",
+    "CompiledRunner": "tenon.export.compiled_runner:CompiledRunner",
     "Compiler": "tenon.kernels.compiler:Compiler",
     "Composite": "tenon.engine.op:Composite",
     "Condition": "tenon.kernels.kernel_table:Condition",

@@ -16,6 +16,7 @@
 from tenon.export.bundle import Bundle
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph, Guard, Symbol
+from tenon.export.compiled_runner import CompiledRunner
 from tenon.export.dim import Dim, dims
 from tenon.export.exported_program import ExportedProgram, export, unflatten
 from tenon.export.files import load, save
@@ -30,6 +31,7 @@ from tenon.export.verify import Report, Verdict, verify
 __all__ = [
     "Bundle",
     "CapturedGraph",
+    "CompiledRunner",
     "Dim",
     "ExportGraphSignature",
     "ExportedProgram",

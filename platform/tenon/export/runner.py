@@ -71,7 +71,7 @@ class Runner:
         interpreter = Interpreter(graph)
         outputs, writes = interpreter.run(given, numbers)
         for guard in graph.guards:
-            _check_guard(guard, interpreter.values)
+            check_guard(guard, interpreter.values)
         results = [np.array(array) for array in outputs]
         for target, array in writes.items():
             self.state[target.label] = np.array(array)
@@ -130,7 +130,8 @@ def argument_sizes(graph: CapturedGraph, arrays: Sequence[np.ndarray]) -> dict[s
     return sizes
 
 
-def _check_guard(guard: Guard, values: Mapping[Ref, Array]) -> None:
+def check_guard(guard: Guard, values: Mapping[Ref, Array]) -> None:
+    """Raise CaptureError unless ``values`` give the answer of the captured run."""
     value = _plain(guard.value, values)
     answer = QUESTIONS[guard.question](value, _plain(guard.other, values))
     if answer != guard.answer:

@@ -6,16 +6,17 @@ import json
 import sys
 
 import click
+from click.core import ParameterSource
 
 from tenon.errors import ConfigError, LaunchError, TenonError
 from tenon.extend import Communicator, Config, engine, process_environment, resolve, run_parts
-from tenon_plan.plan import measure, predict, report
+from tenon_plan.plan import graph_plan, measure, predict, report
 from tenon_plan.plan.quantities import duration, read_rate, read_time
 from tenon_plan.plan.quantities import size as bytes_of
 
 
 @click.command()
-@click.argument("what", metavar="RECIPE | FILE.toml")
+@click.argument("what", metavar="RECIPE | FILE.toml | BUNDLE")
 @click.option("-n", "ranks", type=click.IntRange(1), default=1, metavar="RANKS", help="Ranks to plan for; 1.")
 @click.option(
     "--ranks-per-node",
@@ -45,6 +46,13 @@ from tenon_plan.plan.quantities import size as bytes_of
 @click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting, as in tenon train."
 )
+@click.option(
+    "--size",
+    "sizes",
+    multiple=True,
+    metavar="NAME=N",
+    help="A size of a graph that may change: batch=64.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plan(
     what: str,
@@ -57,13 +65,21 @@ def plan(
     compute_ms: float | None,
     idle: bool,
     overrides: tuple[str, ...],
+    sizes: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Predict bytes, memory and time of a step on RANKS ranks, without training on them.
 
-    One rank's steps run here, with the others simulated; rates are measured, or given by you.
+    One rank's steps run here, with the others simulated; rates are measured, or given by you. Of the folder
+    of a bundle, or the file of an exported program, one run of its graph is planned.
     """
     try:
+        if graph_plan.is_graph(what):
+            _refuse_options()
+            _show(graph_plan.plan_file(what, sizes), as_json)
+            return
+        if sizes:
+            raise ConfigError("--size is of bundles. Set the batch by --set batch_size=64.")
         if engine.launched() is not None:
             raise ConfigError(
                 "tenon plan starts the processes that it needs itself. Run it without a launcher."
@@ -76,10 +92,31 @@ def plan(
     except TenonError as error:
         click.echo(f"Error: {error}", err=True)
         sys.exit(run_parts.REFUSED)
+    _show(prediction, as_json)
+
+
+def _show(prediction: report.Plan | graph_plan.GraphPlan, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(prediction.plain(), indent=2))
+    elif isinstance(prediction, graph_plan.GraphPlan):
+        report.show_graph(prediction)
     else:
         report.show(prediction)
+
+
+def _refuse_options() -> None:
+    """Raise ConfigError for options that are of training runs."""
+    context = click.get_current_context()
+    given = [
+        option
+        for option in context.command.params
+        if option.name not in ("what", "sizes", "as_json")
+        and context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise ConfigError(
+            f"{given[0].opts[-1]} is of training runs, and this is a graph: leave it out, or plan the recipe."
+        )
 
 
 def _described_network(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.markup import escape
@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tenon.extend import run_parts
 from tenon_plan.plan import predict
+from tenon_plan.plan.graph_plan import GraphPlan
 from tenon_plan.plan.notes import Note
 from tenon_plan.plan.quantities import duration, size
 
@@ -226,19 +227,35 @@ def show(prediction: Plan) -> None:
         f" {prediction.batch}, {ranks} on {nodes}, {threads} each",
         soft_wrap=True,
     )
+    screen.print(_table(prediction.rows()))
+    screen.print("[bold]sources and assumptions[/]")
+    for sentence in prediction.assumptions:
+        screen.print(f"- {escape(sentence)}", soft_wrap=True)
+
+
+def show_graph(prediction: GraphPlan) -> None:
+    """Print the plan of a graph."""
+    screen = run_parts.Screen()
+    sizes = "".join(f", {name} = {size}" for name, size in prediction.sizes.items())
+    calls = _count(prediction.calls, "call")
+    screen.print(
+        f"{escape(prediction.name)}: {prediction.parameters:,} parameters, {calls}{escape(sizes)}",
+        soft_wrap=True,
+    )
+    screen.print(_table(prediction.rows()))
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
-    for quantity, value, remark in prediction.rows():
+    for quantity, value, remark in rows:
         if not value and not remark:
             table.add_row(f"[bold]{quantity}[/]")
         else:
             table.add_row("  " + escape(quantity), escape(value), escape(remark))
-    screen.print(table)
-    screen.print("[bold]sources and assumptions[/]")
-    for sentence in prediction.assumptions:
-        screen.print(f"- {escape(sentence)}", soft_wrap=True)
+    return table
 
 
 def _time(seconds: float | None) -> str:
