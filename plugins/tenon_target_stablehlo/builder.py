@@ -277,11 +277,22 @@ class Builder:
                 f"stablehlo.slice {x.name} [{', '.join(parts)}] : ({x.type}) -> {type_text(x.dtype, shape)}"
             )
             return self.write(text, x.dtype, shape)
-        starts, stops, steps = ([v] * x.rank for v in (0, 0, 1))
-        stops[:] = x.shape
-        starts[axis], stops[axis], steps[axis] = start, stop, step
-        places = [self.sizes(p) for p in (starts, stops, steps)]
-        return self.call("real_dynamic_slice", x, *places, dtype=x.dtype, shape=shape)
+        if step != 1:
+            raise NotImplementedError("steps along axes whose sizes may change")
+        return self.dynamic_slice(x, axis, start, size)
+
+    def dynamic_slice(self, x: Value, axis: int, start: Size, count: Size) -> Value:
+        """Return ``count`` elements along one axis from a place on, which counts from the end if negative."""
+        shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+        nothing: list[Size] = [0] * x.rank
+        place = [*nothing[:axis], start, *nothing[axis + 1 :]]
+        starts = self.sizes(place)
+        if is_number(start) and start < 0:
+            end = self.sizes([*nothing[:axis], x.shape[axis], *nothing[axis + 1 :]])
+            starts = self.binary("add", starts, end)
+        stops = self.binary("add", starts, self.sizes(shape))
+        steps = self.sizes([1] * x.rank)
+        return self.call("real_dynamic_slice", x, starts, stops, steps, dtype=x.dtype, shape=shape)
 
     def concatenate(self, values: Sequence[Value], axis: int, size: Size = None) -> Value:
         """Join values along an axis."""
@@ -308,7 +319,8 @@ class Builder:
             return x
         if shape is None:
             shape = [
-                s + a + b + max(s - 1, 0) * i for s, a, b, i in zip(x.shape, low, high, between, strict=True)
+                s + a + b + max(s - 1, 0) * i if a or b or i else s
+                for s, a, b, i in zip(x.shape, low, high, between, strict=True)
             ]
         attributes = f"low = {list_text(low)}, high = {list_text(high)}, interior = {list_text(between)}"
         return self.call(

@@ -73,13 +73,13 @@ def scatter(
         "unique_indices = false"
     )
     scalar = type_text(x.dtype, ())
-    head = f"^bb0(%old: {scalar}, %new: {scalar}): "
+    head = f"^bb0(%$old: {scalar}, %$new: {scalar}): "
     if reduce is None:
-        region = head + f"stablehlo.return %new : {scalar}"
+        region = head + f"stablehlo.return %$new : {scalar}"
     else:
         region = (
-            head + f"%both = stablehlo.{_COMBINED[reduce]} %old, %new : {scalar} "
-            f"stablehlo.return %both : {scalar}"
+            head + f"%$both = stablehlo.{_COMBINED[reduce]} %$old, %$new : {scalar} "
+            f"stablehlo.return %$both : {scalar}"
         )
     return b.generic("scatter", [x, places, updates], properties, region, [(x.dtype, x.shape)])[0]
 

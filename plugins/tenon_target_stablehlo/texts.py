@@ -67,8 +67,11 @@ def integers_text(values: Sequence[int]) -> str:
 
 
 def symbol_text(label: str) -> str:
-    """Return a label as the name of a value: ``%layers.0.weight``, ``%_0.weight``."""
-    name = re.sub(r"[^\w.$-]", "_", label, flags=re.ASCII) or "value"
+    """Return a label as the name of a value: ``%layers.0.weight``, ``%_0.weight``.
+
+    Names with ``$`` are those of the arguments of regions.
+    """
+    name = re.sub(r"[^\w.-]", "_", label, flags=re.ASCII) or "value"
     return f"%{name}" if name[0].isalpha() or name[0] == "_" else f"%_{name}"
 
 

@@ -199,14 +199,17 @@ def write_shift(b: Builder, node: Node) -> Value:
 
 
 def _creates(node: Node) -> bool:
-    return isinstance(node.attrs.get("value", 0), int | float | np.generic)
+    value = node.attrs.get("value", 0)
+    return is_plain(value) or hasattr(value, "symbols")
 
 
 @form("new_full", "zeros_like", when=_creates)
 def write_full(b: Builder, node: Node) -> Value:
     """Write an array of one number."""
-    aval = node.avals[0]
-    return b.full(node.attrs.get("value", 0), aval.dtype, aval.shape)
+    aval, value = node.avals[0], node.attrs.get("value", 0)
+    if is_plain(value):
+        return b.full(value, aval.dtype, aval.shape)
+    return b.broadcast(b.value(value, aval.dtype), aval.shape)
 
 
 @form("copy")

@@ -151,20 +151,20 @@ def write_argsort(b: Builder, node: Node) -> Value:
     x, axis = b.value(node.args[0]), node.attrs["axis"]
     scalar, place = type_text(x.dtype, ()), type_text(INT64, ())
     kind = "FLOAT" if x.dtype.kind in "fV" else "UNSIGNED" if x.dtype.kind in "ub" else "SIGNED"
-    first, second = ("%b", "%a") if node.attrs.get("descending") else ("%a", "%b")
+    first, second = ("%$b", "%$a") if node.attrs.get("descending") else ("%$a", "%$b")
     region = (
-        f"^bb0(%a: {scalar}, %b: {scalar}, %i: {place}, %j: {place}): "
-        f"%less = {_compared('LT', first, second, kind, scalar)} "
+        f"^bb0(%$a: {scalar}, %$b: {scalar}, %$i: {place}, %$j: {place}): "
+        f"%$less = {_compared('LT', first, second, kind, scalar)} "
     )
     if kind == "FLOAT":
         region += (
-            f"%left = {_compared('EQ', first, first, kind, scalar)} "
-            f"%right = {_compared('NE', second, second, kind, scalar)} "
-            "%apart = stablehlo.and %left, %right : tensor<i1> "
-            "%before = stablehlo.or %less, %apart : tensor<i1> stablehlo.return %before : tensor<i1>"
+            f"%$left = {_compared('EQ', first, first, kind, scalar)} "
+            f"%$right = {_compared('NE', second, second, kind, scalar)} "
+            "%$apart = stablehlo.and %$left, %$right : tensor<i1> "
+            "%$before = stablehlo.or %$less, %$apart : tensor<i1> stablehlo.return %$before : tensor<i1>"
         )
     else:
-        region += "stablehlo.return %less : tensor<i1>"
+        region += "stablehlo.return %$less : tensor<i1>"
     places = b.iota(INT64, x.shape, axis)
     results = [(x.dtype, x.shape), (INT64, x.shape)]
     properties = f"dimension = {axis} : i64, is_stable = true"

@@ -16,7 +16,8 @@ from tenon_target_stablehlo.builder import FLOAT32, INT32, Builder, Value
 from tenon_target_stablehlo.families.products import dot
 from tenon_target_stablehlo.families.reductions import reduced
 from tenon_target_stablehlo.families.windows import convolved
-from tenon_target_stablehlo.forms import form, is_float, is_static
+from tenon_target_stablehlo.forms import form, is_float
+from tenon_target_stablehlo.sizes import are_numbers
 
 _INT8, _UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
 #: Sizes below it count as 0: see ``tenon.ops.quantized``.
@@ -87,7 +88,7 @@ def write_linear(b: Builder, node: Node) -> Value:
     return _finished(b, node, sums, sums.rank - 1)
 
 
-@form("int8_conv", when=is_static)
+@form("int8_conv", when=lambda node: are_numbers(node.args[0].aval.shape[1:]))
 def write_convolution(b: Builder, node: Node) -> Value:
     """Write ``convolution`` of int8; padding represents 0."""
     a, zero = node.attrs, int(node.attrs["x_zero"])

@@ -111,50 +111,51 @@ def _indexes(node: Node) -> bool:
         size = node.args[0].aval.shape[axis]
         axis += 1
         if isinstance(part, slice):
-            if _is_whole(part, size) or is_number(size):
-                continue
-            if part.step not in (None, 1) or not all(is_number(p) for p in _ends(part, size)):
+            plain = is_number(size) and all(p is None or is_number(p) for p in (part.start, part.stop))
+            if not plain and part.step not in (None, 1):
                 return False
-        elif not is_number(part):
-            return False
     return True
 
 
-def _ends(part: slice, size: Size) -> tuple[Size, Size]:
-    return part.start if part.start is not None else 0, part.stop if part.stop is not None else size
+@form("index", when=_indexes)
+def write_index(b: Builder, node: Node) -> Value:
+    """Write ``slice``, and ``reshape`` for integers and None."""
+    x, axis, shape = b.value(node.args[0]), 0, node.avals[0].shape
+    for position, part in enumerate(_full_key(node)):
+        if part is None:
+            continue
+        size = x.shape[axis]
+        if not isinstance(part, slice):
+            x = _at(b, x, axis, part)
+        elif not _is_whole(part, size):
+            integers = sum(
+                1 for p in _full_key(node)[:position] if p is not None and not isinstance(p, slice)
+            )
+            x = _sliced(b, x, axis, part, shape[position - integers])
+        axis += 1
+    return b.reshape(x, shape)
 
 
 def _is_whole(part: slice, size: Size) -> bool:
     return part.start in (None, 0) and part.step in (None, 1) and (part.stop is None or part.stop == size)
 
 
-@form("index", when=_indexes)
-def write_index(b: Builder, node: Node) -> Value:
-    """Write ``slice``, and ``reshape`` for integers and None."""
-    x, axis = b.value(node.args[0]), 0
-    for part in _full_key(node):
-        if part is None:
-            continue
-        size = x.shape[axis]
-        if not isinstance(part, slice):
-            place = int(part)
-            if place < 0 and not is_number(size):
-                x = take(b, x, counted(b, b.full(place, INT64, (1,)), size), axis)
-            else:
-                place += int(size) if place < 0 else 0
-                x = b.slice(x, axis, place, place + 1, size=1)
-        elif not _is_whole(part, size):
-            x = _sliced(b, x, axis, part)
-        axis += 1
-    return b.reshape(x, node.avals[0].shape)
-
-
-def _sliced(b: Builder, x: Value, axis: int, part: slice) -> Value:
-    """Return a part along one axis, backwards for a negative step."""
+def _at(b: Builder, x: Value, axis: int, place: Size) -> Value:
+    """Return the part at one place of an axis, which becomes 1."""
     size = x.shape[axis]
-    if not is_number(size):
-        start, stop = _ends(part, size)
-        return b.slice(x, axis, int(start), int(stop), size=int(stop) - int(start))
+    if is_number(place) and is_number(size):
+        first = int(place) + (int(size) if place < 0 else 0)
+        return b.slice(x, axis, first, first + 1, size=1)
+    where = b.reshape(b.value(place, INT64), (1,))
+    return take(b, x, counted(b, where, size), axis)
+
+
+def _sliced(b: Builder, x: Value, axis: int, part: slice, count: Size) -> Value:
+    """Return a part along one axis, of ``count`` elements; backwards for a negative step."""
+    size = x.shape[axis]
+    if not is_number(size) or not all(p is None or is_number(p) for p in (part.start, part.stop)):
+        start = 0 if part.start is None else part.start
+        return b.dynamic_slice(x, axis, start, count)
     start, stop, step = part.indices(int(size))
     places = range(start, stop, step)
     if step > 0:

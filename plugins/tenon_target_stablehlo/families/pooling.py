@@ -10,7 +10,7 @@ from tenon import ops
 from tenon.extend import Node, no_grad, wrap
 from tenon_target_stablehlo.builder import INT64, Builder, Value
 from tenon_target_stablehlo.families.elementwise import wide
-from tenon_target_stablehlo.families.reductions import lowest, reduce_window
+from tenon_target_stablehlo.families.reductions import count_of, lowest, reduce_window, reduced
 from tenon_target_stablehlo.families.windows import along
 from tenon_target_stablehlo.forms import alone, form, is_float, is_static
 from tenon_target_stablehlo.sizes import Size, are_numbers
@@ -21,9 +21,11 @@ def _dilation(node: Node) -> tuple[int, ...]:
     return tuple(node.attrs.get("dilation", (1,) * len(node.attrs["kernel"])))
 
 
-def _padding(node: Node, sizes: Sequence[int], results: Sequence[int]) -> list[tuple[int, int]]:
+def _padding(node: Node, sizes: Sequence[Size], results: Sequence[Size]) -> list[tuple[int, int]]:
     """Return the padding on both sides that gives windows as many as ``results``; it may cut at the end."""
     a, found = node.attrs, []
+    if not are_numbers((*sizes, *results)):
+        return [(int(p), int(p)) for p in a["padding"]]
     spatial = zip(sizes, results, a["kernel"], a["stride"], a["padding"], _dilation(node), strict=True)
     for size, n, k, s, p, d in spatial:
         reach = (n - 1) * s + d * (k - 1) + 1
@@ -46,7 +48,7 @@ def _pools(node: Node) -> bool:
     return alone(node) and _has_sizes(node)
 
 
-@form("max_pool", when=_pools)
+@form("max_pool", when=lambda node: alone(node) and (_has_sizes(node) or not node.attrs.get("ceil_mode")))
 def write_max_pool(b: Builder, node: Node) -> Value:
     """Write ``reduce_window`` with a maximum."""
     x = b.value(node.args[0])
@@ -157,10 +159,10 @@ def write_max_pool_gradient(b: Builder, node: Node) -> Value:
         f"{integers_text(kernel)}, window_strides = {integers_text(stride)}"
     )
     regions = (
-        f"^bb0(%one: {scalar}, %other: {scalar}): %more = stablehlo.compare GE, %one, %other, FLOAT : "
-        f"({scalar}, {scalar}) -> tensor<i1> stablehlo.return %more : tensor<i1>}}, {{"
-        f"^bb0(%one: {scalar}, %other: {scalar}): %both = stablehlo.add %one, %other : {scalar} "
-        f"stablehlo.return %both : {scalar}"
+        f"^bb0(%$one: {scalar}, %$other: {scalar}): %$more = stablehlo.compare GE, %$one, %$other, FLOAT : "
+        f"({scalar}, {scalar}) -> tensor<i1> stablehlo.return %$more : tensor<i1>}}, {{"
+        f"^bb0(%$one: {scalar}, %$other: {scalar}): %$both = stablehlo.add %$one, %$other : {scalar} "
+        f"stablehlo.return %$both : {scalar}"
     )
     (result,) = b.generic("select_and_scatter", [x, g, first], properties, regions, [(x.dtype, x.shape)])
     ends = [n - s for n, s in zip(whole.shape, x.shape, strict=True)] if any(cut) else [0] * x.rank
@@ -218,11 +220,20 @@ def _averages(size: int, count: int) -> np.ndarray:
     return matrix
 
 
-@form("adaptive_avg_pool", when=lambda node: _pools(node) and is_float(node))
+def _adapts(node: Node) -> bool:
+    whole = all(s == 1 for s in node.attrs["sizes"])
+    return is_float(node) and alone(node) and (whole or _has_sizes(node))
+
+
+@form("adaptive_avg_pool", when=_adapts)
 def write_adaptive_pool(b: Builder, node: Node) -> Value:
-    """Multiply by the windows of each axis."""
+    """Write the mean if there is one window, else multiply by the windows of each axis."""
     own = node.avals[0].dtype
     x = b.value(node.args[0], wide(own))
+    if all(s == 1 for s in node.attrs["sizes"]):
+        sums = reduced(b, "add", x, range(2, x.rank), 0, keep=True)
+        count = count_of(b, x.shape[2:], x.dtype, sums.shape)
+        return b.convert(b.binary("divide", sums, count), own)
     for axis, count in enumerate(node.attrs["sizes"], 2):
         x = along(b, x, axis, _averages(int(x.shape[axis]), int(count)))
     return b.convert(x, own)

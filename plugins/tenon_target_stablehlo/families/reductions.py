@@ -10,6 +10,7 @@ import numpy as np
 from tenon.extend import Node
 from tenon_target_stablehlo.builder import BOOL, INT64, Builder, Value
 from tenon_target_stablehlo.families.elementwise import wide
+from tenon_target_stablehlo.families.products import dot
 from tenon_target_stablehlo.forms import form
 from tenon_target_stablehlo.sizes import Size, are_numbers, is_number
 from tenon_target_stablehlo.texts import integers_text, list_text, type_text
@@ -109,6 +110,23 @@ def _product(sizes: Sequence[Size]) -> Size:
     return math.prod(map(int, sizes))
 
 
+def _running_sum(b: Builder, x: Value, node: Node) -> Value:
+    """Return sums along an axis whose size may change: multiples of the place if all elements are equal.
+
+    Others are multiplied by a triangle of ones.
+    """
+    axis, source = node.attrs["axis"], node.args[0].node
+    if source.kind == "call" and source.name == "new_full":
+        places = b.iota(x.dtype, x.shape, axis)
+        return b.binary("multiply", b.binary("add", places, b.full(1, x.dtype, x.shape)), x)
+    size = x.shape[axis]
+    square = (size, size)
+    rows, columns = (b.iota(INT64, square, i) for i in (0, 1))
+    triangle = b.convert(b.compare("LE", columns, rows), x.dtype)
+    product = dot(b, x, triangle, ([axis], [1]))
+    return b.transpose(product, [*range(axis), x.rank - 1, *range(axis, x.rank - 1)])
+
+
 def reduce_window(
     b: Builder,
     x: Value,
@@ -123,8 +141,8 @@ def reduce_window(
     """Return each window of ``x`` combined by an operation; one number for each axis of ``x``."""
     scalar = type_text(x.dtype, ())
     region = (
-        f"^bb0(%one: {scalar}, %other: {scalar}): %both = stablehlo.{operation} %one, %other : {scalar} "
-        f"stablehlo.return %both : {scalar}"
+        f"^bb0(%$one: {scalar}, %$other: {scalar}): %$both = stablehlo.{operation} %$one, %$other : {scalar} "
+        f"stablehlo.return %$both : {scalar}"
     )
     pads = ", ".join(list_text(p) for p in padding)
     properties = (
@@ -136,16 +154,18 @@ def reduce_window(
     return b.generic("reduce_window", [x, first], properties, region, [(x.dtype, shape)])[0]
 
 
-def _has_length(node: Node) -> bool:
+def _runs(node: Node) -> bool:
     shape = node.avals[0].shape
-    return not shape or is_number(shape[node.attrs["axis"]])
+    return not shape or node.name == "cumsum" or is_number(shape[node.attrs["axis"]])
 
 
-@form("cumsum", "cumprod", when=_has_length)
+@form("cumsum", "cumprod", when=_runs)
 def write_running(b: Builder, node: Node) -> Value:
     """Combine the windows that end at each element."""
     own = node.avals[0].dtype
     x = b.value(node.args[0], wide(own))
+    if x.rank and not is_number(x.shape[node.attrs["axis"]]):
+        return b.convert(_running_sum(b, x, node), own)
     if x.rank and int(x.shape[node.attrs["axis"]]):
         operation = "add" if node.name == "cumsum" else "multiply"
         axis, ones = node.attrs["axis"], [1] * x.rank
