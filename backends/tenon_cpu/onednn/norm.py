@@ -58,9 +58,9 @@ def _takes(*arrays: np.ndarray) -> bool:
 def prepare_batch_norm(
     ins: Sequence[Operand], attrs: Attrs, outs: Sequence[np.ndarray], layouts: Assigned
 ) -> Thunk | None:
-    """Prepare ``batch_norm``: result, mean, variance, and the mean and deviation that the gradient reads."""
+    """Prepare ``batch_norm``: result, mean, variance, and the residuals that its gradient reads, if any."""
     x, weight, bias = ins
-    out, mean, variance, kept_mean, deviation = outs
+    out, mean, variance, *residuals = outs
     layout = layouts.inputs[0]
     small = [a for a in (weight, bias, *outs[1:]) if a is not None]
     if layout == PLAIN or not _takes(x, *outs, *small) or not all(a.flags.c_contiguous for a in small):
@@ -74,7 +74,9 @@ def prepare_batch_norm(
     inputs |= {p: _vector(a) for p, a in ((c.SCALE, weight), (c.SHIFT, bias)) if a is not None}
     chain = Chain(primitive, inputs, {c.DST: data, c.MEAN: _vector(mean), c.VARIANCE: _vector(variance)})
     compute = chain.bound(x, *(a for a in (weight, bias) if a is not None), out, mean, variance)
-    flat_mean, flat_deviation, constant = kept_mean.reshape(-1), deviation.reshape(-1), np.float32(eps)
+    if not residuals:
+        return compute
+    (flat_mean, flat_deviation), constant = [r.reshape(-1) for r in residuals], np.float32(eps)
 
     def run() -> None:
         compute()

@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tenon.engine.op import Composite, Kind, Op, table
+from tenon.engine.op import Composite, Op, table
 from tenon.engine.types import ArrayNamespace, Operand, OpNamespace
 from tenon.errors import BackendError
 from tenon.kernels.rounding import Kernel as Kernel
-from tenon.kernels.rounding import as_one, is_short
+from tenon.kernels.rounding import as_one, computes_in_float32, is_short
 
 #: What a kernel receives if its first parameter has the name ``f`` or ``xp``.
 Namespaces = Mapping[str, OpNamespace | ArrayNamespace]
@@ -351,7 +351,7 @@ def _reachable(rows: Iterable[KernelRow]) -> list[KernelRow]:
     return reachable
 
 
-#: Guards that the first argument needs the rounding of ``as_one``: of elementwise composites, of others.
+#: Guards that the first argument needs the rounding of ``as_one``: if computed in float32, and if not.
 _GUARDS = {
     True: "getattr({0}, 'dtype', whole).itemsize == 2 and is_short({0}.dtype)",
     False: "getattr({0}, 'dtype', whole).kind == 'V'",
@@ -366,7 +366,7 @@ def select(op: Op, rows: Iterable[KernelRow], namespaces: Namespaces) -> Kernel:
     choice = Choice(op, rows, namespaces)
     if not isinstance(op, Composite) or op.widens:
         return choice.function()
-    guard = _GUARDS[op.kind is Kind.ELEMENTWISE].format(choice.parameters[0].name)
+    guard = _GUARDS[computes_in_float32(op)].format(choice.parameters[0].name)
     rounded = as_one(op, choice.function())
     return choice.function(guard, rounded=rounded, is_short=is_short, whole=np.dtype(bool))
 

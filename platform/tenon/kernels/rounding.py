@@ -23,7 +23,12 @@ def as_one(op: Composite, kernel: Kernel) -> Kernel:
     """Wrap the ``kernel`` of a composite so that 16-bit floats are rounded as by PyTorch's single op."""
     if op.widens:
         return kernel
-    return _in_float32(kernel) if op.kind is Kind.ELEMENTWISE else _rounded(kernel)
+    return _in_float32(kernel) if computes_in_float32(op) else _rounded(kernel)
+
+
+def computes_in_float32(op: Composite) -> bool:
+    """Whether the parts of ``op`` see float32 in place of 16-bit floats, whose sums of squares overflow."""
+    return op.kind is Kind.ELEMENTWISE or op.computes_in_float32
 
 
 def _in_float32(kernel: Kernel) -> Kernel:

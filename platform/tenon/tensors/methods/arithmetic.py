@@ -372,12 +372,13 @@ def _trunc_divide(x: Tensor, y: Tensor | Number) -> Tensor:
 
 
 def power(x: Any, exponent: Any) -> Tensor:  # a tensor and a number, in either order
-    """Compute ``x ** exponent``; exponents 1 and 2 are a copy and a square."""
+    """Compute ``x ** exponent``; 1 and 2 are a copy and a square, except for integers to a float."""
     if exponent.__class__ in (int, float) and isinstance(x, Value):
-        if exponent == 2:
-            return f.square(x) if x.raw.dtype.kind != "b" else f.pow(x, exponent)
-        if exponent == 1:
-            return f.clone(x)
+        if exponent == 2 or exponent == 1:
+            kind = x.raw.dtype.kind
+            if kind in "fcV" or (exponent.__class__ is int and kind != "b"):
+                return f.square(x) if exponent == 2 else f.clone(x)
+            return f.pow(x, exponent)
         if exponent < 0 and exponent.__class__ is int and x.raw.dtype.kind in "iu":
             raise DTypeError("Integers to negative integer powers are not allowed.")
     if exponent.__class__ is bool and isinstance(x, Value) and x.raw.dtype.kind == "b":
