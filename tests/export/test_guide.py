@@ -1,22 +1,25 @@
-"""The guide to exporting: every block runs."""
+"""The guides to exporting and to traces: every block runs."""
 
 import json
 import re
 from pathlib import Path
+
+import pytest
 
 from tenon.export import schema, values
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "guide"
 
 
-def test_code_of_the_guide_runs():
-    blocks = re.findall(r"^```python\n(.*?)^```", (GUIDE / "export.md").read_text("utf-8"), re.M | re.S)
+@pytest.mark.parametrize(("guide", "count"), [("export.md", 8), ("torchscript.md", 2)])
+def test_code_of_the_guide_runs(guide, count):
+    blocks = re.findall(r"^```python\n(.*?)^```", (GUIDE / guide).read_text("utf-8"), re.M | re.S)
     space = {}
 
     for block in blocks:
         exec(compile(block, "<guide>", "exec"), space)
 
-    assert len(blocks) == 8
+    assert len(blocks) == count
 
 
 def test_the_example_of_the_schema_is_read():

@@ -51,6 +51,18 @@ def _check_name(kind: str, name: object, owner: object, registry: Mapping[str, o
         raise ModuleNameError(f"attribute '{name}' already exists")
 
 
+_SAVING = (
+    ". tenon.jit.trace(module, example_inputs).save(path) writes what the module computes to a file, and"
+    " tenon.save(module.state_dict(), path) its weights."
+)
+#: What to do instead of reading attributes that only traces have.
+_OF_TRACES = {
+    "save": _SAVING,
+    "save_to_buffer": _SAVING,
+    "inlined_graph": ". tenon.jit.trace(module, example_inputs) has it.",
+}
+
+
 class Registration:
     """Mixin of Module: registration of members; see ``registry.py`` for their storage."""
 
@@ -254,7 +266,8 @@ class Registration:
         computed = attributes.get("_weights")
         if computed is not None and name in computed:
             return computed[name].read(self)
-        raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'", name=name, obj=self)
+        missing = f"'{type(self).__name__}' object has no attribute '{name}'"
+        raise AttributeError(missing + _OF_TRACES.get(name, ""), name=name, obj=self)
 
     def __dir__(self) -> list[str]:
         names = {*dir(type(self)), *self.__dict__}

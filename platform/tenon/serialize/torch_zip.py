@@ -33,6 +33,11 @@ from tenon.serialize.torch_globals import StorageClass, torch_globals
 from tenon.serialize.zip_writer import Writable, ZipWriter
 
 MAGIC = b"PK\x03\x04"
+#: What reads other archives, by a file in them.
+_PROGRAMS = {
+    "module.json": " It is a trace: read it by tenon.jit.load.",
+    "graph.json": " It is an exported program: read it by tenon.export.load.",
+}
 _CHUNK = 1 << 24
 _BROKEN = (
     zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, LookupError,
@@ -129,7 +134,7 @@ class _ArchiveReader:
         if len(trees) != 1:
             raise CheckpointError(
                 f"cannot load {self.source}: it is a zip archive, but not one that torch.save wrote (no "
-                "data.pkl)."
+                f"data.pkl).{next((text for name, text in _PROGRAMS.items() if name in self.infos), '')}"
             )
         self.prefix = trees[0].removesuffix("data.pkl")
         if self.prefix + "constants.pkl" in self.infos:

@@ -304,3 +304,24 @@ def test_the_size_of_a_header_is_bounded():
     contents["weights.safetensors"] = struct.pack("<Q", 1 << 60) + b"{}"
     with pytest.raises(BundleError):
         reread(archive_of(**contents))
+
+
+def test_other_readers_and_modules_name_what_to_use(tmp_path):
+    traced_net().save(tmp_path / "net.pt")
+    with pytest.raises(RuntimeError, match=r"It is a trace: read it by tenon\.jit\.load"):
+        tenon.load(tmp_path / "net.pt")
+    program = tenon.export.export(nn.Linear(3, 2), (tenon.ones(1, 3),))
+    tenon.export.save(program, tmp_path / "program.pt2")
+    with pytest.raises(RuntimeError, match=r"read it by tenon\.export\.load"):
+        tenon.load(tmp_path / "program.pt2")
+    with pytest.raises(
+        AttributeError, match=r"no attribute 'save'\. tenon\.jit\.trace\(module, example_inputs\)\.save"
+    ):
+        nn.Linear(3, 2).save(tmp_path / "x.pt")
+    assert not hasattr(nn.Linear(3, 2), "save")
+
+
+def test_a_loaded_trace_is_exported_to_other_targets(tmp_path):
+    loaded = reread(jit.trace(nn.Sequential(nn.Linear(3, 4), nn.Tanh()), tenon.ones(1, 3)).save_to_buffer())
+    tenon.export.save(loaded, tmp_path / "bundle", (tenon.ones(2, 3),), targets=["numpy"])
+    assert tenon.export.verify(tmp_path / "bundle").passed

@@ -6,12 +6,13 @@ Next: ``free_sizes.py`` captures at more sizes.
 from __future__ import annotations
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from tenon.engine.types import Array, Nested
-from tenon.errors import CaptureError, UnsupportedError
+from tenon.errors import ArgumentError, CaptureError, UnsupportedError
 from tenon.export.capture import Call, captured
 from tenon.export.captured import CapturedGraph
 from tenon.export.jit.recorder import STATE, Note, TraceRecorder, TracerWarning
@@ -22,6 +23,10 @@ from tenon.tensors.tensor import Tensor
 
 #: A result of a traced function, in PyTorch's containers.
 Plain: TypeAlias = Any
+
+
+class ExampleError(ArgumentError, TypeError):
+    """Examples are missing, or are not what the traced function takes."""
 
 
 class Recording:
@@ -101,6 +106,20 @@ def _with_gradient(leaf: Tensor) -> Tensor:
     if not leaf.is_floating_point() and not leaf.is_complex():
         return leaf
     return leaf.detach().requires_grad_().clone()
+
+
+def check_call(function: Callable[..., Nested], call: Call) -> None:
+    """Raise ExampleError unless ``function`` takes the examples."""
+    args, kwargs = call
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except ValueError:  # a function that Python has no signature of
+        return
+    except TypeError as error:
+        raise ExampleError(
+            f"{getattr(function, '__qualname__', function)} does not take the examples: {error}. Pass a "
+            "tensor for each argument, in a tuple, or by name in example_kwarg_inputs={...}."
+        ) from None
 
 
 def check_arguments(call: Call) -> None:

@@ -34,6 +34,10 @@ _MAX_BYTES = 1 << 36
 _MAX_DEPTH = 256
 
 
+class TraceFileError(BundleError, RuntimeError):
+    """A file is damaged, or none that ``tenon.jit.save`` wrote; a RuntimeError as in PyTorch."""
+
+
 def refuse_foreign(names: Sequence[str], source: str) -> None:
     """Raise UnsupportedError for archives of other formats, by the names of the files in them."""
     if any("/code/" in f"/{name}" for name in names) or any(n.endswith("constants.pkl") for n in names):
@@ -60,8 +64,8 @@ def load(
     """Read a module that ``ScriptModule.save`` wrote; it runs without the class that was traced.
 
     ``map_location`` is the device to which it is moved. The values of ``_extra_files`` are replaced by the
-    bytes of the files of these names. Nothing in the file is executed; BundleError if it is damaged or
-    foreign. ``_restore_shapes`` has no effect.
+    bytes of the files of these names. Nothing in the file is executed; TraceFileError if it is damaged,
+    UnsupportedError if it is of another format. ``_restore_shapes`` has no effect.
     """
     source = "the file"
     if isinstance(f, str | os.PathLike):
@@ -88,10 +92,12 @@ def load(
             for name in extras:
                 member = f"extra/{name}"
                 extras[name] = _read(archive, member, _MAX_BYTES) if member in present else b""
+    except UnsupportedError:
+        raise
+    except BundleError as error:
+        raise TraceFileError(str(error)) from error
     except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, ValueError, OSError) as error:
-        if isinstance(error, BundleError):
-            raise
-        raise BundleError(
+        raise TraceFileError(
             f"{source} is no file of tenon.jit.save, or a damaged one: {error}. tenon.load reads checkpoints."
         ) from error
     return restored(document, graphs, _arrays(weights, source), source, map_location)
@@ -104,9 +110,9 @@ def _arrays(weights: bytes, source: str) -> dict[str, Tensor]:
         try:
             arrays = serialize.load(path)
         except CheckpointError as error:
-            raise BundleError(f"{source}: {error}") from error
+            raise TraceFileError(f"{source}: {error}") from error
     if not isinstance(arrays, dict):
-        raise BundleError(f"{source}: {WEIGHTS} does not hold tensors by name.")
+        raise TraceFileError(f"{source}: {WEIGHTS} does not hold tensors by name.")
     return arrays
 
 
@@ -138,7 +144,7 @@ def restored(
         TypeError,
         ValueError,
     ) as error:
-        raise BundleError(f"{source} is malformed: {error!r:.400}.") from error
+        raise TraceFileError(f"{source} is malformed: {error!r:.400}.") from error
     return result if device is None else result.to(device)
 
 

@@ -18,7 +18,7 @@ from tenon.export.jit.aliases import Apart
 from tenon.export.jit.checking import check_graphs, check_results
 from tenon.export.jit.free_sizes import Sizes, search
 from tenon.export.jit.program import STORE, Program, argument_names, program_of
-from tenon.export.jit.recording import Recording, check_arguments
+from tenon.export.jit.recording import ExampleError, Recording, check_arguments, check_call
 from tenon.export.jit.script_function import ScriptFunction
 from tenon.export.jit.script_module import (
     ScriptModule,
@@ -149,7 +149,7 @@ class Options:
 def example_call(inputs: Nested, kwargs: Mapping[str, Nested] | None = None) -> Call:
     """Return the arguments that examples stand for: a tensor, a tuple or list of arguments, or a dict."""
     if inputs is None and kwargs is None:
-        raise TypeError(
+        raise ExampleError(
             "trace() has no examples: pass a tensor, a tuple of the arguments, or example_kwarg_inputs={...}."
         )
     if inputs is not None and kwargs is not None:
@@ -191,6 +191,8 @@ def traced_method(
     name: str = "forward",
 ) -> tuple[Program, SimpleNamespace]:
     """Trace one function; tensors that ``paths``, by id of the array, does not name go to ``stored``."""
+    target = function.forward if isinstance(function, Module) else function
+    check_call(target, call)
     recording = Recording(function, call, options.strict)
     graph = recording.first()
     apart = Apart(recording, graph)
@@ -199,7 +201,6 @@ def traced_method(
     expected = check_graphs(recording, graph, calls) if options.check_trace else []
     sizes = _sizes(recording, graph, options.dynamic)
     apart.separate(sizes.graph)
-    target = function.forward if isinstance(function, Module) else function
     program = program_of(
         sizes, name=name, owner=owner, arguments=argument_names(target, call), paths=paths, stored=stored
     )
