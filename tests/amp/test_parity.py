@@ -10,7 +10,7 @@ from autocast_inputs import Inputs, to_numpy
 import tenon
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 #: Relative tolerance: some roundings of the shorter dtype, which the two order differently.
 CLOSE = {"bfloat16": 4e-2, "float16": 5e-3}

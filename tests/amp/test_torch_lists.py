@@ -19,7 +19,7 @@ import tenon
 from tenon.errors import UnsupportedError
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 sys.path.insert(0, str(Path(__file__).parents[1] / "backends"))
 
 

@@ -9,6 +9,8 @@ import pytest
 import tenon
 from tenon.errors import FreedGraphError, GradError, ModifiedValueError
 
+pytestmark = pytest.mark.together
+
 oracle = pytest.mark.oracle
 
 

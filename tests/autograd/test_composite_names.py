@@ -4,6 +4,8 @@ import pytest
 
 import tenon
 
+pytestmark = pytest.mark.together
+
 torch = pytest.importorskip("torch")
 
 CALLS = {

@@ -7,7 +7,7 @@ import tenon
 from tenon.tensors.pytree import tree_leaves
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 def two(a, b):

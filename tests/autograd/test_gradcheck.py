@@ -10,6 +10,8 @@ from tenon.autograd import Function, forward_ad, gradcheck, gradgradcheck
 from tenon.autograd.gradcheck import GradcheckError
 from tenon.testing.gradcheck import check_gradients
 
+pytestmark = pytest.mark.together
+
 gradcheck_module = sys.modules["tenon.autograd.gradcheck"]
 
 

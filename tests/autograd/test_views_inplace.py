@@ -5,7 +5,7 @@ import pytest
 import tenon
 from tenon.errors import GradError, ViewError
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 def leaf(t, *shape, start=1.0):

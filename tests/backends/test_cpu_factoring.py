@@ -11,9 +11,12 @@ from tenon_cpu import lapack
 BACKEND = tenon.zeros(1)._backend
 SIZES = (24, 70, 150)
 
-pytestmark = pytest.mark.skipif(
-    lapack.routines(np.zeros(1)) is None, reason="NumPy was not built with an OpenBLAS that can be asked"
-)
+pytestmark = [
+    pytest.mark.together,
+    pytest.mark.skipif(
+        lapack.routines(np.zeros(1)) is None, reason="NumPy was not built with an OpenBLAS that can be asked"
+    ),
+]
 
 
 @pytest.fixture

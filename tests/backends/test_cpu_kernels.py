@@ -8,6 +8,8 @@ import pytest
 import tenon
 from tenon import ops
 
+pytestmark = pytest.mark.together
+
 BACKEND = tenon.zeros(1)._backend
 F = BACKEND.raw
 

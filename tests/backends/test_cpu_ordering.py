@@ -8,6 +8,8 @@ import pytest
 import tenon
 from tenon import ops
 
+pytestmark = pytest.mark.together
+
 BACKEND = tenon.zeros(1)._backend
 DTYPES = ["float32", "float64", "int64", "int32", "int16", "uint8", "bool"]
 

@@ -6,6 +6,8 @@ import pytest
 import tenon
 from tenon_cpu.kernels import selection
 
+pytestmark = pytest.mark.together
+
 INFINITE = float("inf")
 
 

@@ -16,7 +16,11 @@ from tenon.kernels.backend import backend_named
 from tenon.testing.suites.backend import BackendSuite
 
 AVAILABLE = backend_named("cuda").is_available()
-pytestmark = [pytest.mark.cuda, pytest.mark.skipif(not AVAILABLE.ok, reason=AVAILABLE.reason)]
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not AVAILABLE.ok, reason=AVAILABLE.reason),
+    pytest.mark.together,
+]
 
 
 class TestCudaBackend(BackendSuite):

@@ -15,6 +15,8 @@ from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import DeviceError, IndexRangeError, ShapeError
 from tenon.nn.parallel import DistributedDataParallel
 
+pytestmark = pytest.mark.together
+
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_gives_the_same_on_both_devices(name):

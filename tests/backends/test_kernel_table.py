@@ -26,6 +26,8 @@ from tenon.extend import (
 )
 from tenon.profiler.observe.kernel_report import call_of, chosen, explain
 
+pytestmark = pytest.mark.together
+
 CPU = tenon.zeros(1)._backend
 
 

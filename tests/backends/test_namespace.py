@@ -11,6 +11,8 @@ from strict_arrays import Array
 
 from tenon_cuda.namespace import Namespace
 
+pytestmark = pytest.mark.together
+
 xp = Namespace(strict_arrays.xp)
 
 

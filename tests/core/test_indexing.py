@@ -4,7 +4,7 @@ import pytest
 
 import tenon
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 def key_of(t, key):

@@ -9,7 +9,7 @@ import pytest
 import tenon
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 NAMES = [
     "bool",

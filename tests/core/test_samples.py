@@ -13,6 +13,8 @@ from tenon.testing import samples
 from tenon.testing.assertions import as_tuple, assert_same
 from tenon.testing.gradcheck import check_gradients
 
+pytestmark = pytest.mark.together
+
 EVERYTHING = samples.everything()
 WITH_REFERENCE = [s for s in EVERYTHING if s.reference is not None]
 NARROW = [s for s in WITH_REFERENCE if s.narrow and not s.tags & {"integer", "extreme", "large"} and any(

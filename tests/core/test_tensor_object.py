@@ -15,6 +15,8 @@ import pytest
 import tenon
 from tenon.errors import GradError
 
+pytestmark = pytest.mark.together
+
 oracle = pytest.mark.oracle
 
 

@@ -8,6 +8,8 @@ from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.sampler import DistributedSampler, ShardedSampler, reduce_sum_count
 from tenon.errors import DataError
 
+pytestmark = pytest.mark.together
+
 LENGTHS = (0, 1, 2, 7, 8, 100)
 
 

@@ -10,6 +10,8 @@ import tenon
 import tenon.distributions as D
 from tenon.distributions import rejection
 
+pytestmark = pytest.mark.together
+
 #: Samples of a case; means lie within six of their standard deviations of the truth.
 COUNT = 4000
 WITH_MEAN = [

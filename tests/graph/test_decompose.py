@@ -14,6 +14,8 @@ from tenon.graph.passes.fuse import fuse
 from tenon.nn import functional as F
 from tenon.testing import samples
 
+pytestmark = pytest.mark.together
+
 COMPOSITES = sorted(op.name for op in table if isinstance(op, Composite))
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import tenon
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 SMOOTH = {
     "gelu": lambda t, F, x: F.gelu(x),

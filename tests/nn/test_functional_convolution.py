@@ -8,7 +8,7 @@ import pytest
 import tenon
 from tenon import ops
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 # input, weight, options
 PLANES = {

@@ -7,7 +7,7 @@ import pytest
 
 import tenon
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 @pytest.mark.parametrize("shape", [(6,), (4, 6), (2, 3, 6), (0, 6), (2, 0, 6), (2, 1, 3, 6)])

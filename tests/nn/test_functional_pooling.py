@@ -7,7 +7,7 @@ import pytest
 
 import tenon
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 LAYOUTS = {
     "two": ((2, 3, 6, 8), {"kernel_size": 2}),

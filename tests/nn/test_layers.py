@@ -12,6 +12,8 @@ import pytest
 import tenon
 from tenon import nn
 
+pytestmark = pytest.mark.together
+
 # How to make the layer, and an input for it.
 LAYERS = {
     "Linear": (lambda nn: nn.Linear(5, 3), (4, 5)),

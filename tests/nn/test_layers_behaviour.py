@@ -9,6 +9,8 @@ import tenon
 from tenon import nn
 from tenon.random import keys
 
+pytestmark = pytest.mark.together
+
 
 def test_batch_norm_averages_all_batches_without_momentum():
     layer = nn.BatchNorm1d(2, momentum=None)

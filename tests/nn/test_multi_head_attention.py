@@ -13,6 +13,8 @@ import pytest
 import tenon
 from tenon import nn
 
+pytestmark = pytest.mark.together
+
 L, S, N, E, H = 3, 5, 2, 8, 4
 OPTIONS = {
     "plain": {},

@@ -13,6 +13,7 @@ from tenon import nn
 
 torch = pytest.importorskip("torch")
 pytestmark = [
+    pytest.mark.together,
     pytest.mark.oracle,
     pytest.mark.filterwarnings("ignore:LSTM with projections is not supported with oneDNN"),
 ]

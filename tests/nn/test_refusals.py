@@ -8,6 +8,8 @@ import tenon
 from tenon import nn
 from tenon.nn import functional as F
 
+pytestmark = pytest.mark.together
+
 ONES = tenon.ones
 
 

@@ -8,6 +8,8 @@ import tenon
 from tenon import nn
 from tenon.errors import StateDictError
 
+pytestmark = pytest.mark.together
+
 
 class Affine(nn.Module):
     def __init__(self, value=1.0):

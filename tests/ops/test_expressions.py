@@ -10,6 +10,8 @@ from tenon.kernels.backend import backend_named
 from tenon.ops.elementwise import Unary
 from tenon.testing import samples
 
+pytestmark = pytest.mark.together
+
 FORMULAS = sorted(
     op.name for op in table if op.expression is not None and op.kind is Kind.ELEMENTWISE and op.name != "cast"
 )

@@ -21,6 +21,8 @@ from tenon.optim.optimizer import (
     required,
 )
 
+pytestmark = pytest.mark.together
+
 
 def parameter(*values, grad=None, dtype=None):
     p = nn.Parameter(tenon.tensor(list(values), dtype=dtype))

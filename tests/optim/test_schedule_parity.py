@@ -12,7 +12,7 @@ import tenon
 from tenon.optim import lr_scheduler
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 class Warm:

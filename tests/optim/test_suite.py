@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+import pytest
 
 from tenon.testing import OptimizerSuite
+
+pytestmark = pytest.mark.together
 
 
 class TestSGD(OptimizerSuite):

@@ -8,7 +8,7 @@ import pytest
 import tenon
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 SETTINGS = [
     ("SGD", {"lr": 0.1}),

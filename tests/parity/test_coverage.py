@@ -10,6 +10,8 @@ from parity.sides import find
 
 import tenon
 
+pytestmark = pytest.mark.together
+
 ROOT = Path(__file__).resolve().parents[2]
 TIERS = [(holder, number, names) for _, holder, tiers in areas() for number, names in tiers.items()]
 IDS = [f"{holder or 'tenon'}-{number}" for holder, number, _ in TIERS]

@@ -7,7 +7,7 @@ from parity.catalogue import read
 from parity.functions import as_method, compare, emptied, scalar
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 CASES = [case for case in read() if case.kind == "function"]
 
 

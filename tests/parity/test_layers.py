@@ -7,7 +7,7 @@ from parity.catalogue import read
 from parity.layers import compare, compare_initial
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 CASES = [case for case in read() if case.kind == "layer"]
 
 

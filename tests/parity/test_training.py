@@ -7,7 +7,7 @@ from parity.catalogue import read
 from parity.training import compare_initialiser, compare_optimizer, compare_scheduler
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,8 @@ import pytest
 
 from tenon import extend
 
+pytestmark = pytest.mark.together
+
 
 @pytest.mark.parametrize("name", sorted(extend.__all__))
 def test_every_offered_name_resolves(name):

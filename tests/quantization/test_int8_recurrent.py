@@ -14,6 +14,8 @@ from tenon.tensors.pytree import tree_leaves
 from tenon_cpu.onednn import available
 from tenon_cpu.onednn.int8 import generated
 
+pytestmark = pytest.mark.together
+
 op = ops.int8_lstm_sequence
 CELLS = (nn.LSTMCell, nn.GRUCell, nn.RNNCell)
 F = backend_named("cpu").raw

@@ -9,6 +9,8 @@ from tenon.kernels.backend import backend_named
 from tenon.ops.quantized import int8_conv, int8_linear
 from tenon_cpu.onednn import available
 
+pytestmark = pytest.mark.together
+
 F = backend_named("cpu").raw
 needs_onednn = pytest.mark.skipif(not available(), reason="oneDNN is not available")
 WAYS = [pytest.param("kernel", marks=needs_onednn), "reference"]

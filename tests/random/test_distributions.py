@@ -10,6 +10,8 @@ import pytest
 import tenon.random as random
 from tenon.errors import RandomArgumentError, UnsupportedError, ViewError
 
+pytestmark = pytest.mark.together
+
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 
 

@@ -9,6 +9,7 @@ import tenon.random as random
 torch = pytest.importorskip("torch", reason="parity with PyTorch needs the extra `oracle`")
 
 pytestmark = [
+    pytest.mark.together,
     pytest.mark.oracle,
     pytest.mark.draws,  # ours are the same everywhere: tests/random/test_distributions.py holds them to digests
 ]
@@ -63,11 +64,6 @@ class Pair:
         np.testing.assert_array_equal(self.ours.get_state(), self.theirs.get_state().numpy())
 
 
-@pytest.fixture
-def pair():
-    return Pair(20)
-
-
 @pytest.mark.parametrize("seed", [0, 1, 42, -1, 2**31, 2**32 + 5, 2**64 - 1])
 def test_seeds_start_the_same_stream_and_state(seed):
     p = Pair(seed)
@@ -76,7 +72,8 @@ def test_seeds_start_the_same_stream_and_state(seed):
     p.same(random.uniform(p.ours, (700,)), torch.rand(700, generator=p.theirs))
 
 
-def test_states_travel_both_ways(pair):
+def test_states_travel_both_ways():
+    pair = Pair(20)
     random.normal(pair.ours, (7,))
     torch.randn(1234, generator=pair.theirs)
     ours, theirs = np.array(pair.ours.get_state()), pair.theirs.get_state()
@@ -90,7 +87,8 @@ def test_states_travel_both_ways(pair):
 
 @fill_dtypes
 @sizes
-def test_rand(pair, dtype, size):
+def test_rand(dtype, size):
+    pair = Pair(20)
     kind, torch_kind = FLOATS[dtype]
     for _ in range(2):
         pair.same(
@@ -101,7 +99,8 @@ def test_rand(pair, dtype, size):
 
 @fill_dtypes
 @sizes
-def test_randn(pair, dtype, size):
+def test_randn(dtype, size):
+    pair = Pair(20)
     kind, torch_kind = FLOATS[dtype]
     for _ in range(3):
         pair.same(
@@ -114,7 +113,8 @@ def test_randn(pair, dtype, size):
 @pytest.mark.parametrize(
     "sizes", [(16,), (48,), (624,), (20,), (300,), (511,), (64, 32), (37, 37, 16), (37, 37, 5)], ids=str
 )
-def test_repeated_small_randn_crosses_buffers(pair, sizes, dtype):
+def test_repeated_small_randn_crosses_buffers(sizes, dtype):
+    pair = Pair(20)
     kind, torch_kind = FLOATS[dtype]
     for i in range(150):
         size = sizes[i % len(sizes)]
@@ -123,7 +123,9 @@ def test_repeated_small_randn_crosses_buffers(pair, sizes, dtype):
 
 
 @pytest.mark.parametrize("size", [48, 37])
-def test_numbers_computed_ahead_are_dropped_when_the_stream_jumps(pair, size):
+def test_numbers_computed_ahead_are_dropped_when_the_stream_jumps(size):
+    pair = Pair(20)
+
     def draw():
         pair.same(random.normal(pair.ours, (size,)), torch.randn(size, generator=pair.theirs))
 
@@ -143,14 +145,16 @@ def test_numbers_computed_ahead_are_dropped_when_the_stream_jumps(pair, size):
         draw()
 
 
-def test_a_million_normals(pair):
+def test_a_million_normals():
+    pair = Pair(20)
     pair.same(random.normal(pair.ours, (1_000_003,)), torch.randn(1_000_003, generator=pair.theirs))
 
 
 @pytest.mark.parametrize(
     "dtype", [(np.complex64, torch.complex64), (np.complex128, torch.complex128)], ids=str
 )
-def test_complex_randn(pair, dtype):
+def test_complex_randn(dtype):
+    pair = Pair(20)
     ours = random.normal(pair.ours, (21,), dtype[0])
     theirs = torch.view_as_real(torch.randn(21, dtype=dtype[1], generator=pair.theirs))
     pair.same(ours.view(ours.real.dtype).reshape(21, 2), theirs)
@@ -159,7 +163,8 @@ def test_complex_randn(pair, dtype):
 @fill_dtypes
 @sizes
 @pytest.mark.parametrize("bounds", [(-0.3, 0.3), (0.1, 5.7), (-3.3, 0.0), (2.0, 2.0), (-60000.0, 1.0)])
-def test_uniform_between_bounds(pair, dtype, size, bounds):
+def test_uniform_between_bounds(dtype, size, bounds):
+    pair = Pair(20)
     kind, torch_kind = FLOATS[dtype]
     theirs = torch.empty(size, dtype=torch_kind).uniform_(*bounds, generator=pair.theirs)
     pair.same(random.uniform(pair.ours, (size,), kind, *bounds), theirs)
@@ -168,7 +173,8 @@ def test_uniform_between_bounds(pair, dtype, size, bounds):
 @fill_dtypes
 @sizes
 @pytest.mark.parametrize("scale", [(0.0, 0.02), (1.5, 2.3), (-4.0, 1.0), (3.0, 0.0), (1e4, 0.7)])
-def test_normal_with_mean_and_std(pair, dtype, size, scale):
+def test_normal_with_mean_and_std(dtype, size, scale):
+    pair = Pair(20)
     kind, torch_kind = FLOATS[dtype]
     theirs = torch.empty(size, dtype=torch_kind).normal_(*scale, generator=pair.theirs)
     pair.same(random.normal(pair.ours, (size,), kind, *scale), theirs)
@@ -196,7 +202,8 @@ FILLS = {
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(("name", "dtype"), [(n, d) for n, case in FILLS.items() for d in case[0]])
-def test_fills_of_every_layout(pair, name, dtype, layout):
+def test_fills_of_every_layout(name, dtype, layout):
+    pair = Pair(20)
     kinds, draw, options, method, arguments = FILLS[name]
     kind, torch_kind = kinds[dtype]
     for inner in (1, 7):
@@ -222,7 +229,8 @@ def pytorch_draws_bernoulli_from_the_stream():
 
 @pytest.mark.parametrize("dtype", NUMBERS | BOOL)
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 1.0])
-def test_bernoulli_with_one_probability(pair, dtype, p, pytorch_draws_bernoulli_from_the_stream):
+def test_bernoulli_with_one_probability(dtype, p, pytorch_draws_bernoulli_from_the_stream):
+    pair = Pair(20)
     kind, torch_kind = (NUMBERS | BOOL)[dtype]
     theirs = torch.empty(40, 50, dtype=torch_kind).bernoulli_(p, generator=pair.theirs)
     pair.same(random.bernoulli(pair.ours, p, (40, 50), kind), theirs)
@@ -230,7 +238,8 @@ def test_bernoulli_with_one_probability(pair, dtype, p, pytorch_draws_bernoulli_
 
 @fill_dtypes
 @pytest.mark.parametrize("result", ["float32", "int64", "bool"])
-def test_bernoulli_with_many_probabilities(pair, dtype, result):
+def test_bernoulli_with_many_probabilities(dtype, result):
+    pair = Pair(20)
     p = np.random.default_rng(0).uniform(0, 1, (13, 17)).astype(FLOATS[dtype][0])
     kind, torch_kind = (NUMBERS | BOOL)[result]
     array, tensor = np.zeros((17, 13), kind).T, torch.zeros(17, 13, dtype=torch_kind).t()
@@ -257,7 +266,8 @@ def test_bernoulli_with_many_probabilities(pair, dtype, result):
         (-(2**63), 2**63 - 1),
     ],
 )
-def test_randint(pair, size, low, high):
+def test_randint(size, low, high):
+    pair = Pair(20)
     pair.same(
         random.randint(pair.ours, low, high, (size,)),
         torch.randint(low, high, (size,), generator=pair.theirs),
@@ -265,7 +275,8 @@ def test_randint(pair, size, low, high):
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_randint_of_every_dtype(pair, dtype):
+def test_randint_of_every_dtype(dtype):
+    pair = Pair(20)
     kind, torch_kind = NUMBERS[dtype]
     pair.same(
         random.randint(pair.ours, 0, 100, (50,), kind),
@@ -278,7 +289,8 @@ def test_randint_of_every_dtype(pair, dtype):
     ("low", "high"), [(0, 65504), (-(2**24) - 3, 2**30), (2**53 + 1, 2**60 + 1), (0, 2**12 + 1)]
 )
 @fill_dtypes
-def test_integer_bounds_are_moved_to_what_a_float_holds(pair, dtype, low, high):
+def test_integer_bounds_are_moved_to_what_a_float_holds(dtype, low, high):
+    pair = Pair(20)
     kind, torch_kind = FLOATS[dtype]
     tensor = torch.empty(60, dtype=torch_kind)
     try:
@@ -293,19 +305,22 @@ def test_integer_bounds_are_moved_to_what_a_float_holds(pair, dtype, low, high):
 
 
 @pytest.mark.parametrize("dtype", ["int64", "float64", "float32", "bfloat16"])
-def test_random_over_all_64_bits(pair, dtype):
+def test_random_over_all_64_bits(dtype):
+    pair = Pair(20)
     kind, torch_kind = NUMBERS[dtype]
     theirs = torch.empty(50, dtype=torch_kind).random_(-(2**63), None, generator=pair.theirs)
     pair.same(random.random_(pair.ours, (50,), kind, -(2**63), None), theirs)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 10, 999, 1000, 1001, 1002, 10007, 100_000])
-def test_randperm(pair, n):
+def test_randperm(n):
+    pair = Pair(20)
     pair.same(random.randperm(pair.ours, n), torch.randperm(n, generator=pair.theirs))
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_randperm_of_every_dtype(pair, dtype):
+def test_randperm_of_every_dtype(dtype):
+    pair = Pair(20)
     kind, torch_kind = NUMBERS[dtype]
     pair.same(
         random.randperm(pair.ours, 100, kind), torch.randperm(100, dtype=torch_kind, generator=pair.theirs)
@@ -315,7 +330,8 @@ def test_randperm_of_every_dtype(pair, dtype):
 @fill_dtypes
 @pytest.mark.parametrize("rows", [None, 1, 4])
 @pytest.mark.parametrize(("samples", "replacement"), [(1, False), (1, True), (6, True), (200, True)])
-def test_multinomial(pair, dtype, rows, samples, replacement):
+def test_multinomial(dtype, rows, samples, replacement):
+    pair = Pair(20)
     shape = (30,) if rows is None else (rows, 30)
     weights = np.random.default_rng(0).uniform(0.01, 1, shape).astype(FLOATS[dtype][0])
     theirs = torch.multinomial(to_torch(weights), samples, replacement, generator=pair.theirs)
@@ -324,7 +340,8 @@ def test_multinomial(pair, dtype, rows, samples, replacement):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("samples", [2, 15, 30])
-def test_multinomial_without_replacement(pair, dtype, samples):
+def test_multinomial_without_replacement(dtype, samples):
+    pair = Pair(20)
     # Half types are left out: equal quotients are common there, and PyTorch's order of them is unspecified.
     weights = np.random.default_rng(0).uniform(0.01, 1, (4, 30)).astype(FLOATS[dtype][0])
     pair.same(
@@ -335,7 +352,8 @@ def test_multinomial_without_replacement(pair, dtype, samples):
 
 @fill_dtypes
 @pytest.mark.parametrize("size", [5, 16, 50])
-def test_normal_of_tensors(pair, dtype, size):
+def test_normal_of_tensors(dtype, size):
+    pair = Pair(20)
     mean = np.random.default_rng(0).uniform(-1, 1, size).astype(FLOATS[dtype][0])
     std = np.abs(mean[::-1]).copy()
     pair.same(
@@ -350,7 +368,8 @@ def test_normal_of_tensors(pair, dtype, size):
     )
 
 
-def test_interleaved_calls_share_one_state(pair):
+def test_interleaved_calls_share_one_state():
+    pair = Pair(20)
     ours, theirs = pair.ours, pair.theirs
     rng = np.random.default_rng(5)
     calls = [

@@ -11,6 +11,8 @@ import tenon
 from tenon import nn
 from tenon.engine.op import table
 
+pytestmark = pytest.mark.together
+
 ROOT = Path(__file__).resolve().parents[2]
 TENON = ROOT / "platform" / "tenon"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()

@@ -16,6 +16,8 @@ from tenon.compat import finder
 from tenon.compat.faces import FACES
 from tenon.compat.paths import MODULES
 
+pytestmark = pytest.mark.together
+
 #: Every path under ``tenon`` that could be imported before modules that exist only for PyTorch moved to compat.
 KNOWN = (Path(__file__).parent / "module_paths.txt").read_text().split()
 

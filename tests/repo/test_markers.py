@@ -18,11 +18,15 @@ def test_slow(): pass
 def test_manual(): pass
 @pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.manual)])
 def test_both(n): pass
+@pytest.mark.together
+@pytest.mark.parametrize("n", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
+def test_cases(n): pass
 """
 CHOICES = {
-    (".",): {"test_quick"},
-    ("test_all.py",): {"test_quick", "test_slow", "test_both[1]"},
-    ("-m", "slow"): {"test_slow", "test_both[1]"},
+    (".",): {"test_quick", "test_cases[2 cases]"},
+    ("test_all.py",): {"test_quick", "test_slow", "test_both[1]", *(f"test_cases[{n}]" for n in (3, 4, 5))},
+    ("-k", "quick or cases"): {"test_quick", "test_cases[3]", "test_cases[4]"},
+    ("-m", "slow"): {"test_slow", "test_both[1]", "test_cases[1 cases-slow]"},
     ("-m", "manual", "test_all.py"): {"test_manual", "test_both[2]"},
 }
 
@@ -46,7 +50,30 @@ def test_a_run_takes_what_it_is_for(arguments, tmp_path):
 
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    assert set(re.findall(r"::(\S+)", done.stdout)) == CHOICES[arguments], done.stdout + done.stderr
+    assert set(re.findall(r"::(.+)", done.stdout)) == CHOICES[arguments], done.stdout + done.stderr
+
+
+TOGETHER = """
+import pytest
+@pytest.mark.together
+@pytest.mark.parametrize("letter", "ab")
+@pytest.mark.parametrize(("n", "square"), [(1, 1), (2, 5), (3, 9), (4, 0)], ids=lambda n: f"<{n}>")
+def test_squares(n, square, letter):
+    if letter == "b":
+        pytest.skip("one letter is enough")
+    assert n * n == square
+"""
+
+
+def test_cases_that_run_together_all_run_and_each_that_fails_is_named(tmp_path):
+    shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_all.py").write_text(TOGETHER)
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", "."]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert "1 failed" in done.stdout and "2 of 4 cases failed" in done.stdout, done.stdout + done.stderr
+    assert set(re.findall(r"Case '(\S+)'", done.stdout)) == {"a-<2>-<5>", "a-<4>-<0>"}, done.stdout
 
 
 def test_ci_runs_the_readmes_command_and_then_what_that_leaves_out():

@@ -18,7 +18,7 @@ from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 DTYPES = [kind.name for kind in dtypes.ALL]
 LAYOUTS = {

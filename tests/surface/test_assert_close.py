@@ -8,6 +8,8 @@ import pytest
 import tenon
 from tenon.testing import assert_close
 
+pytestmark = pytest.mark.together
+
 NAN, INF = float("nan"), float("inf")
 
 

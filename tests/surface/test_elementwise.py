@@ -2,7 +2,7 @@
 
 import pytest
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 UNARY = {
     "f": """

@@ -8,6 +8,8 @@ import pytest
 import tenon
 from tenon.errors import DTypeError, TenonError, UnsupportedError
 
+pytestmark = pytest.mark.together
+
 oracle = pytest.mark.oracle
 
 

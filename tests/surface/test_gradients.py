@@ -6,6 +6,8 @@ import pytest
 import tenon
 from tenon.autograd import gradcheck, gradgradcheck
 
+pytestmark = pytest.mark.together
+
 DRAW = np.random.default_rng(11)
 
 

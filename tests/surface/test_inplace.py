@@ -5,7 +5,7 @@ import pytest
 
 import tenon
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 CASES = [
     ("add_", "f:3,4", ("f:4",), {}),

@@ -8,6 +8,8 @@ import tenon
 from tenon import nn
 from tenon.nn import functional as F
 
+pytestmark = pytest.mark.together
+
 
 def image(*size):
     return tenon.arange(float(tenon.Size(size).numel())).reshape(*size)

@@ -4,7 +4,7 @@ import pytest
 
 import tenon
 
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "complex64"])

@@ -11,6 +11,8 @@ import tenon
 from tenon.errors import TenonError
 from tenon.tensors.printing import get_printoptions, printoptions, set_printoptions
 
+pytestmark = pytest.mark.together
+
 SHAPES = [
     (),
     (1,),

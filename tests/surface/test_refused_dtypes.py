@@ -5,6 +5,8 @@ import pytest
 import tenon
 from tenon.nn import functional as F
 
+pytestmark = pytest.mark.together
+
 PRODUCTS = {
     "matmul": lambda t, x, y: x @ y,
     "mm": lambda t, x, y: t.mm(x, y),

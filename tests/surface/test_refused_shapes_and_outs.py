@@ -4,6 +4,8 @@ import pytest
 
 import tenon
 
+pytestmark = pytest.mark.together
+
 T = tenon.tensor
 ONES = tenon.ones(2, 3)
 

@@ -8,7 +8,7 @@ from tenon.nn.functional import scaled_dot_product_attention as attend
 from tenon_cpu.jit import attention as kernel
 from tenon_cpu.jit.compiler import llvm
 
-pytestmark = pytest.mark.skipif(not llvm.available(), reason="there is no llvmlite")
+pytestmark = [pytest.mark.skipif(not llvm.available(), reason="there is no llvmlite"), pytest.mark.together]
 INF, NAN = float("inf"), float("nan")
 
 

@@ -18,6 +18,8 @@ pytest.importorskip("llvmlite")
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.fusion import clusters
 
+pytestmark = pytest.mark.together
+
 UNARY = ("neg", "abs", "relu", "tanh", "sigmoid", "square", "sign", "floor")
 BINARY = ("add", "sub", "mul", "maximum", "minimum")
 REDUCE = ("sum", "mean", "amax", "amin")

@@ -19,6 +19,8 @@ pytest.importorskip("llvmlite")
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.fusion import clusters
 
+pytestmark = pytest.mark.together
+
 #: Function -> reference in float64, arguments, allowed error in units in the last place.
 FUNCTIONS = {
     "exp": (np.exp, (-110, 95), 2),

@@ -11,7 +11,10 @@ from tenon.errors import IndexRangeError
 from tenon_cpu.jit.compiler import compile as jit
 
 BACKEND = tenon.zeros(1)._backend
-pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+pytestmark = [
+    pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}"),
+    pytest.mark.together,
+]
 NAN, INF = np.float32("nan"), np.float32("inf")
 
 

@@ -12,7 +12,10 @@ from tenon_cpu.jit.compiler import compile as jit
 from tenon_cpu.jit.eager_ops import points as eager_points
 
 BACKEND = tenon.zeros(1)._backend
-pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+pytestmark = [
+    pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}"),
+    pytest.mark.together,
+]
 ODD = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 3e38, 25.0], np.float32)
 CALLS = {
     "sign": (1, {}),

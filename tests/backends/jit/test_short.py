@@ -12,7 +12,10 @@ import tenon
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.short_floats import elementwise as short
 
-pytestmark = pytest.mark.skipif(not llvm.available(), reason="llvmlite is not installed")
+pytestmark = [
+    pytest.mark.skipif(not llvm.available(), reason="llvmlite is not installed"),
+    pytest.mark.together,
+]
 FLOAT = np.dtype(np.float32)
 DTYPES = {"bfloat16": np.dtype(ml_dtypes.bfloat16), "float16": np.dtype(np.float16)}
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 6e-8, -1e-39, 65504.0, 3e38, 1e-5]

@@ -16,7 +16,7 @@ from tenon_cpu.onednn.winograd import Winograd
 
 NAMES = ("conv", "convolution", "conv_input_grad", "conv_weight_grad")
 F = SimpleNamespace(**{name: backend_named("cpu").kernels[getattr(ops, name)] for name in NAMES})
-pytestmark = pytest.mark.skipif(not available(), reason="oneDNN is not installed")
+pytestmark = [pytest.mark.skipif(not available(), reason="oneDNN is not installed"), pytest.mark.together]
 
 
 class Reference(Backend):

@@ -16,7 +16,7 @@ from tenon_cpu.onednn.descriptors import element_strides
 from tenon_cpu.onednn.matmul import Strided, arranged, primitive
 from tenon_cpu.onednn.runtime import available
 
-pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+pytestmark = [pytest.mark.skipif(not available(), reason=available().reason), pytest.mark.together]
 
 CPU = tenon.zeros(1)._backend
 TOLERANCE = {"float32": (1e-5, 1e-4), "bfloat16": (1e-2, 1e-1)}

@@ -12,7 +12,7 @@ from tenon.kernels.backend import Backend, backend_named
 from tenon_cpu.onednn import norm, pooling
 from tenon_cpu.onednn.runtime import available
 
-pytestmark = pytest.mark.skipif(not available(), reason="oneDNN is not installed")
+pytestmark = [pytest.mark.skipif(not available(), reason="oneDNN is not installed"), pytest.mark.together]
 
 
 class Reference(Backend):

@@ -17,7 +17,7 @@ from tenon_cpu.onednn.preferred_layouts import finishes, follows, wanted_layouts
 from tenon_cpu.onednn.prepared import PREPARE
 from tenon_cpu.onednn.runtime import available
 
-pytestmark = pytest.mark.skipif(not available(), reason="oneDNN is not installed")
+pytestmark = [pytest.mark.skipif(not available(), reason="oneDNN is not installed"), pytest.mark.together]
 
 
 class Reference(Backend):

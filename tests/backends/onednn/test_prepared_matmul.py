@@ -13,7 +13,7 @@ from tenon_cpu.backend import CpuBackend
 from tenon_cpu.onednn.prepared_matmul import PREPARE
 from tenon_cpu.onednn.runtime import available
 
-pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
+pytestmark = [pytest.mark.skipif(not available(), reason=available().reason), pytest.mark.together]
 
 DTYPES = pytest.mark.parametrize("dtype", FLOATS, ids=str)
 

@@ -18,6 +18,8 @@ if not (onednn.available() and available()):
 
 from tenon_cpu.onednn import rnn, rnn_walk
 
+pytestmark = pytest.mark.together
+
 CPU = backend_named("cpu")
 F = CPU.raw
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
