@@ -122,6 +122,7 @@ def test_the_cost_of_a_module_is_measured():
     assert "read a parameter" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_the_overhead_of_ops_is_measured(tmp_path):
     pytest.importorskip("torch")

@@ -23,7 +23,14 @@ class TestThreaded(CommunicatorSuite):
 @pytest.mark.mpi
 class TestMpi(CommunicatorSuite):
     communicator = "mpi"
-    sizes = (1, 2, 3, 4)
+    sizes = (3,)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+class TestMpiOfOtherSizes(CommunicatorSuite):
+    communicator = "mpi"
+    sizes = (1, 2, 4)
 
 
 @pytest.mark.mpi

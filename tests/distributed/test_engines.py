@@ -142,7 +142,9 @@ def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(("kind", "reports"), [("kill", (0, 1)), ("raise", (1,))])
+@pytest.mark.parametrize(
+    ("kind", "reports"), [("kill", (0, 1)), pytest.param("raise", (1,), marks=pytest.mark.slow)]
+)
 def test_a_rank_that_dies_inside_a_sum_ends_the_job_and_leaves_no_shared_memory(tmp_path, kind, reports):
     def dying(folder):
         done = launch(4, [str(PROGRAMS / "dying_inside.py"), kind, str(folder / "clock")])

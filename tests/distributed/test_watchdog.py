@@ -34,13 +34,14 @@ def run(tmp_path, kind, hosts, limit=LIMIT, longest=LIMIT + 2, size=4):
     return soon(stalling, longest, tmp_path)
 
 
-# One host is in the catalogue.
-@pytest.mark.parametrize("hosts", [pytest.param("several", marks=pytest.mark.slow), "messages"])
+# One host is in the catalogue (test_what_happens.py).
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", ["several", "messages"])
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
         ("sleep", ["rank 3 (process ", "is computing", "in sleep_deep_inside", "stalling.py:"]),
-        pytest.param("stop", ["rank 3 (process ", "last heartbeat"], marks=pytest.mark.slow),
+        ("stop", ["rank 3 (process ", "last heartbeat"]),
     ],
 )
 def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, words, hosts):
@@ -63,9 +64,9 @@ def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, wo
     ("kind", "hosts", "limit"),
     # A rank is late by a second, and ranks may wait for a core on a busy machine besides.
     [
-        ("late", "one", 6.0),
+        pytest.param("late", "one", 6.0, marks=pytest.mark.slow),
         pytest.param("late", "several", 6.0, marks=pytest.mark.slow),
-        pytest.param("slow_end", "one", LIMIT, marks=pytest.mark.slow),
+        ("slow_end", "one", LIMIT),
     ],
 )
 def test_a_rank_that_is_late_by_less_ends_nothing(tmp_path, kind, hosts, limit):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.mpi
     [
         ("step", 1, 1e-5),
         pytest.param("accumulate", 1, 1e-5, marks=pytest.mark.slow),
-        ("model", 2, 1e-5),
+        pytest.param("model", 2, 1e-5, marks=pytest.mark.slow),
         pytest.param("scaled", 1, 3e-2, marks=pytest.mark.slow),
         pytest.param("together", 1, 3e-2, marks=pytest.mark.slow),
     ],

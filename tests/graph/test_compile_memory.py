@@ -95,6 +95,7 @@ def growth():
     return printed("-c", GROWTH.format(bench=str(BENCH.parent), names=NAMES))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_plan_takes_hardly_more_than_what_is_alive_and_gradients_have_a_place_from_the_recording_on(
     plans, name

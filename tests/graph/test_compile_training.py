@@ -60,6 +60,7 @@ def test_a_compiled_step_is_the_eager_step(twins, name):
     twins.check(training(twins, OPTIMIZERS[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SGD momentum", "AdamW"])
 def test_losses_are_the_same_over_100_steps(twins, name):
     twins.check(training(twins, OPTIMIZERS[name]), calls=100, tolerance=1e-3)

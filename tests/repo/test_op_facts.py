@@ -83,6 +83,7 @@ def sources():
                 yield part, path
 
 
+@pytest.mark.slow
 def test_no_file_outside_ops_holds_a_table_of_op_names():
     ops = names_of_ops()
 

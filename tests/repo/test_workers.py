@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = Path(__file__).parents[1] / "conftest.py"
 #: One worker ends early; the other has done a file and begun a second when it crashes.
 FILES = {
@@ -16,6 +18,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 def test_a_crashed_worker_is_one_failure_and_the_run_ends(tmp_path):
     shutil.copy(CONFTEST, tmp_path / "conftest.py")
     for name, text in FILES.items():

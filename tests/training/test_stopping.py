@@ -37,7 +37,7 @@ def whole(finished):
     return finished("my.toml", *SETTINGS).weights()
 
 
-@pytest.mark.parametrize("ranks", [*(pytest.param(n, marks=pytest.mark.manual) for n in (1, 2)), 4])
+@pytest.mark.parametrize("ranks", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
 def test_a_run_goes_on_in_the_middle_of_an_epoch_on_any_number_of_ranks(project, whole, ranks):
     short = ("--set", "checkpoint.steps=1", "--set", "checkpoint.keep=20", *SETTINGS)
     first = project.train("my.toml", *short, "--set", "epochs=2", ranks=2)

@@ -132,6 +132,7 @@ def test_a_changed_number_in_a_function_that_a_kernel_calls_is_another_kernel(ke
     assert len(entries(kept)) == 2
 
 
+@pytest.mark.slow
 def test_processes_that_start_together_compile_once(tmp_path):
     folder = tmp_path / "cache"
     processes = [start(folder, tmp_path) for _ in range(3)]
