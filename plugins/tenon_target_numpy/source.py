@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from tenon_target_numpy import library
@@ -11,6 +12,8 @@ from tenon_target_numpy.texts import is_symbolic, value_text
 
 _TABLES = ("INPUTS", "SIZES", "STATE", "NUMBERS", "TOLERANCE")
 _WIDTH = 100
+#: Names of inputs that stand in the docstring: those of parameters and places in nests, ``batch.0.mask``.
+_PATH = re.compile(r"[\w.]+")
 
 
 def runner_text(program: Program, tolerance: tuple[float, float]) -> str:
@@ -30,7 +33,9 @@ def runner_text(program: Program, tolerance: tuple[float, float]) -> str:
 
 
 def _title(program: Program) -> str:
-    inputs = ", ".join(program.graph.signature.inputs)
+    names = program.graph.signature.inputs
+    shown = (n if _PATH.fullmatch(n) else p for n, p in zip(names, program.parameters, strict=True))
+    inputs = ", ".join(shown)
     kind = "A training step" if program.graph.writes else "A model"
     state = (
         "\n\n``Runner`` keeps the state between runs: ``runner = Runner()``, ``runner.run(...)`` for each\n"

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -91,6 +92,8 @@ def save(
     lowered = _lowered(graph, chosen)
     if calls is None:
         calls = [graph.example_arguments()] * (10 if graph.writes else 1)
+    if not calls:
+        raise BundleError("there are no test vectors: calls= is empty, so that nothing could be verified.")
     model = model if isinstance(what, CapturedGraph) or train else what
     vectors = make_vectors(graph, [tuple(call) for call in calls], tolerance, model)
     document, arrays = schema.to_document(graph)
@@ -285,8 +288,10 @@ def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:
         raise BundleError(f"{place / MANIFEST} has no list of files, or one of more than {_MAX_FILES:,}.")
     for name, entry in files.items():
         pure = PurePosixPath(name)
-        if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name or "\0" in name:
+        if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name:
             raise BundleError(f"{place / MANIFEST} lists {name!r:.200}, which may lie outside of the bundle.")
+        if not name.isprintable():
+            raise BundleError(f"{place / MANIFEST} lists {name!r:.200}, which cannot be printed.")
         path = place / name
         if not path.exists():
             raise BundleError(f"{path} is missing.")
@@ -304,22 +309,29 @@ def _arrays(path: Path) -> dict[str, Tensor]:
     try:
         loaded = serialize.load(path)
     except CheckpointError as error:
-        raise BundleError(f"{path}: {error}") from error
+        raise BundleError(str(error)) from error
     if not isinstance(loaded, dict) or not all(isinstance(t, Tensor) for t in loaded.values()):
         raise BundleError(f"{path} does not hold tensors by name.")
     return loaded
 
 
 def _read_vectors(place: Path, manifest: Mapping[str, Json], graph: CapturedGraph) -> Vectors:
-    stated = manifest.get("vectors")
     arrays = _arrays(place / VECTORS)
+    counts = {"inputs": len(graph.arguments), "outputs": len(graph.outputs)}
     try:
-        assert stated is not None
-        counts = {"inputs": len(graph.arguments), "outputs": len(graph.outputs)}
+        stated = manifest["vectors"]
+        number, *tolerance = (stated[key] for key in ("runs", "absolute", "relative"))
+        if type(number) is not int or not 0 < number <= _MAX_FILES:
+            raise ValueError(f"{number!r:.80} runs")
+        if len(arrays) != number * sum(counts.values()):
+            raise ValueError(f"{len(arrays)} arrays for {number} runs")
         runs = [
             Run(*([arrays[f"{n}.{side}.{i}"].raw for i in range(count)] for side, count in counts.items()))
-            for n in range(min(int(stated["runs"]), len(arrays)))
+            for n in range(number)
         ]
-        return Vectors(runs, float(stated["absolute"]), float(stated["relative"]))
-    except (AssertionError, LookupError, TypeError, ValueError) as error:
+        absolute, relative = map(float, tolerance)
+        if not (0 <= absolute < math.inf and 0 <= relative < math.inf):
+            raise ValueError(f"a tolerance of {absolute} + {relative} x |output|")
+        return Vectors(runs, absolute, relative)
+    except (LookupError, OverflowError, TypeError, ValueError) as error:
         raise BundleError(f"{place / VECTORS} does not fit the graph: {error!r}.") from error

@@ -8,7 +8,7 @@ what the file says.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tenon.ops  # noqa: F401 - defines the ops
@@ -46,12 +46,25 @@ def parse(data: bytes, source: str) -> dict[str, Json]:
     if len(data) > MAX_FILE:
         raise BundleError(f"{source} has {len(data):,} bytes; at most {MAX_FILE:,} are read.")
     try:
-        document = json.loads(data)
+        document = json.loads(data, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{source} is no JSON: {error}.") from error
     if not isinstance(document, dict):
         raise BundleError(f"{source} holds a {type(document).__name__}, not an object.")
     return document
+
+
+def _distinct(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
+    """Return the object of ``pairs``; ValueError for a key that is there twice, as readers differ in it."""
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r:.80} is there twice")
+    return result
+
+
+def _refuse_constant(text: str) -> Json:
+    raise ValueError(f"{text} is no number")
 
 
 def check_schema(document: Mapping[str, Json], schema: str, version: int, source: str) -> None:
@@ -210,18 +223,14 @@ class _Reader:
         function = entry["function"]
         if function == "input":
             name = self._name(entry)
-            value, increment = (values.decode(entry["value"]), values.decode(entry["increment"]))
-            if not isinstance(value, int | float) or not isinstance(increment, int | float):
-                raise BundleError(f"the scalar {name!r} is no number.")
+            value, increment = (_number(values.decode(entry[key])) for key in ("value", "increment"))
             self.scalars.append(ScalarInput(name, value, increment))
             self.result.scalar("input", (), None, name)
             return
         if function not in FUNCTIONS:
             raise BundleError(f"there is no function {function!r:.80} of numbers.")
-        args = tuple(values.decode(a, self.decoder) for a in _list(entry["args"]))
-        for arg in args:
-            if not (isinstance(arg, int | float) or (arg.__class__ is Ref and arg.scalar)):
-                raise BundleError(f"a function of numbers takes {arg!r:.80}.")
+        given = [values.decode(a, self.decoder) for a in _list(entry["args"])]
+        args = tuple(arg if arg.__class__ is Ref and arg.scalar else _number(arg) for arg in given)
         self.result.scalar(function, args)
 
     def _call(self, entry: Mapping[str, Json]) -> None:
@@ -311,7 +320,16 @@ def _dict(value: Json) -> dict[str, Json]:
 def _text(value: Json) -> str:
     if type(value) is not str:
         raise BundleError(f"a {type(value).__name__} stands where a text belongs.")
+    if not value.isprintable():
+        raise BundleError(f"the text {value!r:.80} has characters that cannot be printed.")
     return value
+
+
+def _number(value: Json) -> float:
+    """Return a number in double precision: powers of integers have no end."""
+    if type(value) not in (int, float):
+        raise BundleError(f"{value!r:.80} stands where a number belongs.")
+    return float(value)
 
 
 def _index(value: Json, count: int) -> int:

@@ -341,6 +341,10 @@ def _exists(ref: Ref) -> bool:
     return 0 <= ref.index < max(len(ref.node.avals), ref.node.kind == "scalar")
 
 
+#: What a shape rule, which trusts its caller, raises for arguments of other types or numbers.
+_OF_RULES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+
+
 def _inferred(node: Node) -> tuple[Aval, ...]:
     """Return the avals that a node must have, as far as they follow from its arguments."""
     if node.kind == "constant":
@@ -356,6 +360,9 @@ def _inferred(node: Node) -> tuple[Aval, ...]:
         return ()
     except TenonError as error:
         raise GraphError(f"{node!r}: {node.name} does not take its arguments: {error}") from error
+    except _OF_RULES as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise GraphError(f"{node!r}: {node.name} does not take its arguments: {reason}") from error
     return avals if isinstance(avals, tuple) else (avals,)
 
 

@@ -75,7 +75,9 @@ class Arrays:
         entry = self.entries[name]
         kind = _BY_NAME.get(entry["dtype"])
         if kind is None:
-            raise CheckpointError(f"array {name!r} has dtype {entry['dtype']}, which tenon does not support")
+            raise CheckpointError(
+                f"array {name!r} has dtype {entry['dtype']!r:.80}, which tenon does not support"
+            )
         low, high = entry["data_offsets"]
         memory = None
         if self._placement.needs_data:

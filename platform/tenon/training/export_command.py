@@ -134,6 +134,8 @@ def _of_run(
     count = _STEPS if train else _RUNS
     dataset = session.data.train if train else session.data.test
     batches = list(runs.batches(session, dataset, batch_size, count))
+    if not batches:
+        raise ConfigError("the data has no samples for the test vectors; pass other data by --data.")
     batches = [each for each in batches if _size(each) == _size(batches[0])]
     function: Callable[..., Nested] = session.model.eval()
     calls = [(inputs,) for inputs, _ in batches]

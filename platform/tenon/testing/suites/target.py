@@ -13,7 +13,7 @@ nothing can be run on this machine, those tests are skipped with the target's re
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +22,9 @@ import pytest
 
 from tenon import nn, optim
 from tenon.engine.op import table
+from tenon.engine.types import Nested
 from tenon.errors import BundleError, LoweringError, TenonError
+from tenon.export import schema
 from tenon.export.bundle import Bundle, load, save, target_named
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
@@ -30,12 +32,17 @@ from tenon.export.target import Target
 from tenon.export.verify import verify
 from tenon.nn import functional as F
 from tenon.nn.module import Module
+from tenon.nn.utils import clip_grad_norm_
 from tenon.optim.optimizer import Optimizer
 from tenon.plugins import registry
 from tenon.random.generator import manual_seed
+from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.random_factories import randint, randn
 from tenon.tensors.tensor import Tensor
 from tenon.testing.suites.target_models import MODELS, Digits
+
+#: Ends strings and comments of several languages, and goes on with code.
+_ODD_TEXT = ' \'\'\'; """; import nonesuch; */ nonesuch(); /* \\" %s %n {x} \\ ??/ '
 
 
 class TargetSuite:
@@ -63,7 +70,7 @@ class TargetSuite:
         return target
 
     def exported(
-        self, tmp_path: Path, graph: CapturedGraph, calls: list[tuple[Tensor, ...]] | None = None
+        self, tmp_path: Path, graph: CapturedGraph, calls: Sequence[Sequence[Nested]] | None = None
     ) -> Bundle:
         """Write a bundle for the target, verify it, and return it."""
         target = self.runnable()
@@ -81,7 +88,50 @@ class TargetSuite:
         manual_seed(0)
         example = MODELS[name]()
 
-        self.exported(tmp_path, capture(example.model, *example.args))
+        self.exported(tmp_path, capture(example.model, *example.args), example.calls)
+
+    def test_one_sample(self, tmp_path: Path) -> None:
+        """A batch of one: axes of size 1 broadcast where others do not."""
+        manual_seed(1)
+        for name in ("digits", "gpt"):
+            example = MODELS[name]()
+            args = tuple(x[:1] for x in example.args)
+            self.exported(tmp_path / name, capture(example.model, *args), [args])
+
+    def test_arguments_and_results_in_nests(self, tmp_path: Path) -> None:
+        """Nests, plain values, other dtypes, scalars and no elements at all, given and returned."""
+        weight = nn.Parameter(randn(()))  # without axes
+
+        def function(batch: dict[str, Tensor], many: list[Tensor], power: int) -> dict[str, object]:
+            x, count = batch["x"], many[0]
+            y = (x * weight + count) ** power
+            return {
+                "again": x, "y": y, "twice": (y, y), "positive": y > 0, "whole": count * 2, "none": None,
+                "weight": weight, "total": y.sum(), "empty": many[1] * 2.0, "number": 3,
+            }  # fmt: skip
+
+        manual_seed(2)
+        calls = [
+            ({"x": randn(3, 4).t() * factor}, [randint(0, 9, (3,)), randn(0, 3)], 2) for factor in (1.0, 5.0)
+        ]
+        bundle = self.exported(tmp_path, capture(function, *calls[0]), calls)
+
+        result = bundle.graph.run(*calls[1])
+        assert result["number"] == 3 and result["none"] is None
+
+    def test_names_of_any_text_are_only_names(self, tmp_path: Path) -> None:
+        """Names and places of a graph that somebody else wrote do not become code."""
+        manual_seed(0)
+        document, arrays = schema.to_document(capture(nn.Linear(4, 3), randn(2, 4)))
+        for node in document["nodes"]:
+            if node["kind"] == "input":
+                node["name"] += _ODD_TEXT
+            else:
+                node |= dict.fromkeys(("module", "where", "phase"), _ODD_TEXT)
+        document["signature"]["arguments"] = [{"tensor": document["nodes"][0]["name"]}]
+        stored = {name + _ODD_TEXT: wrap(array, device="cpu") for name, array in arrays.items()}
+
+        self.exported(tmp_path, schema.from_document(document, stored, "graph.json"), [(randn(2, 4),)])
 
     def test_pruned_and_compacted_model(self, tmp_path: Path) -> None:
         """A model with masks, and what is left of it."""
@@ -107,14 +157,25 @@ class TargetSuite:
         self.exported(tmp_path, capture(small, *example.args))
 
     def test_training_steps(self, tmp_path: Path) -> None:
-        """Ten steps of an MLP with Adam and of a convolutional net with momentum."""
+        """Ten steps of an MLP with Adam, of a convolutional net with momentum, and with weight decay.
+
+        Gradients are clipped.
+        """
         if not self.trains:
             pytest.skip("the target writes no training steps")
         manual_seed(0)
         mlp: Module = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 10))
         convolutional = Digits()
         convolutional.classifier[1].p = 0.0
+        decayed = nn.Sequential(nn.Linear(6, 12), nn.GELU(), nn.LayerNorm(12), nn.Linear(12, 10))
+        plain = nn.Linear(6, 10)
         cases: list[tuple[Module, Optimizer, tuple[int, ...]]] = [
+            (decayed, optim.AdamW(decayed.parameters(), lr=0.01, weight_decay=0.1), (6,)),
+            (
+                plain,
+                optim.SGD(plain.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3, nesterov=True),
+                (6,),
+            ),
             (mlp, optim.Adam(mlp.parameters(), lr=0.01), (6,)),
             (
                 convolutional,
@@ -208,6 +269,7 @@ def _step_of(model: Module, optimizer: Optimizer) -> Callable[[Tensor, Tensor], 
         optimizer.zero_grad()
         loss = F.cross_entropy(model(x), y)
         loss.backward()
+        clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         return loss
 

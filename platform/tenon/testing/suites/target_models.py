@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tenon import nn
+from tenon import dtypes, nn
 from tenon.functions.joining import cat
 from tenon.nn import functional as F
 from tenon.nn.module import Module
-from tenon.tensors.creation.factories import ones
+from tenon.tensors.creation.factories import ones, ones_like, zeros_like
 from tenon.tensors.creation.random_factories import randint, randn
 from tenon.tensors.creation.ranges import arange
 from tenon.tensors.tensor import Tensor
@@ -23,6 +24,15 @@ class Example:
 
     model: Module
     args: tuple[Tensor, ...]
+
+    @property
+    def calls(self) -> list[tuple[Tensor, ...]]:
+        """Arguments of several runs: the example, all zeros, and others that are larger."""
+        return [
+            self.args,
+            tuple(ones_like(x) if x.dtype is dtypes.bool else zeros_like(x) for x in self.args),
+            tuple(3 * randn(*x.shape) if x.is_floating_point() else x.flip(-1) for x in self.args),
+        ]
 
 
 #: Makes a model with random weights and an example; the caller has seeded the generator.
@@ -94,17 +104,23 @@ class _Residual(Module):
 
 
 class ResNet(Module):
-    """A residual network of two blocks, with a strided one."""
+    """ResNet-18, eight times as narrow."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 8) -> None:
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 8, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+            nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(width), nn.ReLU(),
             nn.MaxPool2d(3, stride=2, padding=1),
         )  # fmt: skip
-        self.layers = nn.Sequential(_Residual(8, 8, 1), _Residual(8, 16, 2))
+        sizes = [width * factor for factor in (1, 1, 2, 4, 8)]
+        blocks = [
+            _Residual(i if first else o, o, 2 if first and i != o else 1)
+            for i, o in itertools.pairwise(sizes)
+            for first in (True, False)
+        ]
+        self.layers = nn.Sequential(*blocks)
         self.pool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(16, 10)
+        self.fc = nn.Linear(sizes[-1], 10)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map ``[N, 3, H, W]`` to ``[N, 10]``."""
