@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from tenon.export.exported_program import ExportedProgram as ExportedProgram
     from tenon.export.exported_program import unflatten as unflatten
     from tenon.export.lowering import lower as lower
+    from tenon.export.recorder import captured_values as captured_values
     from tenon.export.runner import Runner as Runner
     from tenon.export.signature import ScalarInput as ScalarInput
     from tenon.export.signature import Signature as Signature
@@ -172,6 +173,7 @@ _TARGETS = {
     "asks": "tenon.kernels.kernel_table:asks",
     "backend_for": "tenon.kernels.backend:backend_for",
     "capture": "tenon.export.capture:capture",
+    "captured_values": "tenon.export.recorder:captured_values",
     "cluster": "tenon.graph.cluster:",
     "distributed_parts": "tenon.distributed.parts:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",

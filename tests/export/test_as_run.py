@@ -62,6 +62,16 @@ def test_sizes_that_code_asks_for_are_listed_with_their_place():
     assert capture(nn.Flatten(), tenon.ones(2, 3, 4)).shape_requests == []
 
 
+def test_shapes_may_depend_on_values():
+    x = tenon.tensor([[1.0, -2.0, 3.0]])
+
+    graph = capture(lambda t: t[t > 0] * 2.0, x, as_run=True)
+
+    assert graph.run(x).tolist() == [2.0, 6.0]
+    with pytest.raises(CaptureError, match="depends on the data"):
+        capture(lambda t: t[t > 0] * 2.0, x)
+
+
 def test_composites_are_recorded_as_their_parts_unless_they_are_named_by_op_or_kind():
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Softmax(1)).eval(), tenon.randn(2, 4)
 

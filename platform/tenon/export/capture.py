@@ -70,9 +70,9 @@ def capture(
     ``whole`` names composite ops, or kinds of them (``"contract"``), that are recorded as one call each; all
     others are recorded as their parts. None records all composites as one call.
 
-    ``as_run`` is for analyses of this one run: Python may read values and change arguments, nothing that ran
-    is left out or merged, and ``graph.shape_requests`` has the sizes that code asked of reshape, split and
-    slices. The graph holds for these examples alone, and keeps no conditions.
+    ``as_run`` is for analyses of this one run: Python may read values and change arguments, shapes may depend
+    on values, nothing that ran is left out or merged, and ``graph.shape_requests`` has the sizes that code
+    asked of reshape, split and slices. The graph holds for these examples alone, and keeps no conditions.
 
     >>> import tenon
     >>> print(capture(lambda x: (x * 2).relu(), tenon.ones(3)))  # doctest: +ELLIPSIS

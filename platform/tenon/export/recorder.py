@@ -7,7 +7,7 @@ Next: ``capture.py`` runs a function under it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Set
+from collections.abc import Callable, Hashable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,9 +17,10 @@ from tenon.engine import scopes
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Op
 from tenon.engine.types import Arguments, Array, Attrs, Nested
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.export.captured import CapturedGraph, Guard
-from tenon.graph.graph import Node
+from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.graph.recorder import Recorder
 from tenon.graph.scalars import Reading, Scalar
 from tenon.graph.values import Values
@@ -76,6 +77,9 @@ class CaptureRecorder(Recorder):
         super().made(array)
         for node in self.graph.nodes[before:]:
             node.module = scopes.path_of(scopes.here.place)
+
+    def _has_static_shape(self, op: Op, refs: tuple[NodeArgument, ...], attrs: Attrs) -> bool:
+        return self.options.as_run or super()._has_static_shape(op, refs, attrs)
 
     # --- what to undo ---
 
@@ -265,3 +269,14 @@ def states_alone(node: Node) -> set[Node] | None:
             states.add(node)
         stack += [ref.node for ref in node.refs]
     return states
+
+
+def captured_values(tensors: Sequence[Tensor]) -> tuple[CapturedGraph, tuple[Ref, ...]] | None:
+    """Return the graph being captured, as far as it is, and the values that ``tensors`` have in it now.
+
+    For hooks that run during a ``capture``; None if nothing is captured in this thread.
+    """
+    recorder = WATCHERS.recorder
+    if not isinstance(recorder, CaptureRecorder) or not recorder.listening():
+        return None
+    return recorder.captured, tuple(map(recorder.ref, tensors))

@@ -198,7 +198,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             for raw in raws:  # computed from numbers only
                 self.made(raw)
             return
-        if op.outputs == 1 and op.kind is not Kind.RANDOM and not _inferable(op, refs, attrs):
+        if op.outputs == 1 and op.kind is not Kind.RANDOM and not self._has_static_shape(op, refs, attrs):
             raise CaptureError(
                 f"{op.name} returns a result whose shape depends on the data, at {user_line()}. A compiled "
                 "function has static shapes: use a form with a fixed shape (masked_fill, where), or leave "
@@ -224,6 +224,14 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
                     self.values.add_view(raw, parent, single, single_attrs, node.out(index))
             else:
                 self.values.add(raw, node.out(index))
+
+    def _has_static_shape(self, op: Op, refs: tuple[NodeArgument, ...], attrs: Attrs) -> bool:
+        """Whether the shape of the result does not depend on values."""
+        try:
+            op.infer(*(r.aval if r.__class__ is Ref else r for r in refs), **attrs)
+        except NotInferable:
+            return False
+        return True
 
     def ref(self, tensor: Tensor) -> Ref:
         """Return the graph value that ``tensor`` holds."""
@@ -329,15 +337,6 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
 def _any_tracked(args: tuple[object, ...]) -> bool:
     """Whether a gradient flows to any of ``args``."""
     return any(isinstance(a, Tensor) and (a._track or a._stale()) for a in args)
-
-
-def _inferable(op: Op, refs: tuple[NodeArgument, ...], attrs: Attrs) -> bool:
-    """Whether the shape of the result does not depend on values."""
-    try:
-        op.infer(*(r.aval if r.__class__ is Ref else r for r in refs), **attrs)
-    except NotInferable:
-        return False
-    return True
 
 
 def _shares(view: Array, array: Array | None) -> bool:

@@ -1,25 +1,42 @@
-"""The call graph of a model's layers: which layer reads the output of which, found by running the model once.
+"""The call graph of a model's layers: which layer reads the output of which, read off a captured run.
 
 A layer is a module without children. Its output is read by the layers that it is an argument of, and by any
 op that runs outside of layers. Each call is a node of its own, as one ReLU may serve many layers: the first
 call of a layer has its path as key, the n-th ``path#n``. ReLUs, max pools and views that run outside of
 layers are nodes too, with the keys ``#n``. The reader "" is anything else: another op, a hook of a module, or
-the output of the model. An in-place ReLU is recognized by its input, which holds the result afterwards.
+the output of the model.
+
+Hooks note where in the captured graph a layer begins and ends, and with which values.
 """
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tenon import Tensor, no_grad
 from tenon.errors import QuantizationError, TenonError
-from tenon.extend import Array, Attrs, Nested, Op, Operand, op_interceptors, pytree
+from tenon.extend import CapturedGraph, Nested, Node, Ref, capture, captured_values, pytree
 from tenon.nn.module import Module
 from tenon.ops import max_pool, relu
 from tenon_compress.receipt import Example, call_of, evaluating
+
+
+@dataclass(frozen=True, slots=True)
+class _Event:
+    """What a hook has seen: a layer that begins or ends, or (without a path) values that a hook can see."""
+
+    #: The number of nodes of the graph before it.
+    position: int
+    path: str | None
+    begins: bool
+    values: tuple[Ref, ...]
+    #: The number of axes of the last value.
+    rank: int
 
 
 class CallGraph:
@@ -35,90 +52,56 @@ class CallGraph:
         #: result.
         self.nodes: dict[str, Any] = {}
         self.readers: dict[str, list[str]] = {path: [] for path in self.layers}
-        #: The node that computed an array, by its id; arrays are kept alive so that ids are unique.
-        self._makers: dict[int, str] = {}
-        self._kept_alive: list[Array] = []
-        #: Of rectifiers the node, a copy of the input and the result, by the id of the input's array.
-        self._rectified: dict[int, tuple[str, Array, Array]] = {}
+        #: The node that computed a value.
+        self._makers: dict[Ref, str] = {}
         self._inside = False
         args, kwargs = call_of(example)
-        hooked = [module for module in model.modules() if _hooked(module)]
-        handles = [h for path, module in self.layers.items() for h in self._watch(path, module)]
-        handles += [h for module in hooked for h in self._expose(module)]
-        op_interceptors.push(self)
-        try:
-            with running(model, 0):
-                self._read(model(*args, **kwargs), "")
-        finally:
-            op_interceptors.pop(self)
-            for handle in handles:
-                handle.remove()
-            self._kept_alive.clear()
-            self._rectified.clear()
+        hooked = [path for path, module in model.named_modules() if _hooked(module)]
+        with running(model, 0):
+            graph, events = _captured(model, args, kwargs, hooked)
+        pending = iter([*events, None])
+        event = next(pending)
+        for position, node in enumerate(graph.nodes):
+            while event is not None and event.position <= position:
+                self._enter(event)
+                event = next(pending)
+            if node.kind == "call" and not self._inside:
+                self._run(node)
+        while event is not None:
+            self._enter(event)
+            event = next(pending)
+        self._read(graph.outputs, "")
 
-    def run(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
-        """Run an op; outside of layers it is a reader."""
-        if self._inside:
-            return op_interceptors.below(self)(op, args, attrs)
-        passes = op is relu or op is max_pool or op.view
-        node = self._node(f"#{len(self.nodes)}", op) if passes else ""
-        self._read(args, node)
-        before = args[0].raw.copy() if op is relu and id(args[0].raw) in self._makers else None
-        result = op_interceptors.below(self)(op, args, attrs)
-        if before is not None:
-            self._rectified[id(args[0].raw)] = node, before, result.raw
-        if passes and isinstance(result, Tensor) and result.dtype is args[0].dtype:
-            self._set_maker(node, result)
-        return result
+    def _run(self, node: Node) -> None:
+        """Add an op that ran outside of layers: a reader, and a node if it passes values on."""
+        passes = node.op is relu or node.op is max_pool or node.op.view
+        key = self._node(f"#{len(self.nodes)}", node.op) if passes else ""
+        self._read(node.refs, key)
+        if passes and len(node.avals) == 1 and node.avals[0].dtype == node.refs[0].aval.dtype:
+            self._makers[node.out()] = key
 
-    def _node(self, key: str, target: Module | Op) -> str:
+    def _enter(self, event: _Event) -> None:
+        """Follow a hook: values are read, or made by a layer."""
+        if event.path is None:
+            self._read(event.values, "")
+        elif event.begins:
+            self.calls[event.path] += 1
+            self._read(event.values, self._node(self._called(event.path), self.layers[event.path]))
+            self._inside = True
+        else:
+            self._inside = False
+            self._makers.update(dict.fromkeys(event.values, self._called(event.path)))
+            self.ranks[event.path] = event.rank
+
+    def _node(self, key: str, target: object) -> str:
         self.nodes[key] = target
         self.readers[key] = []
         return key
 
-    def _read(self, nest: Nested, reader: str) -> None:
-        for tensor in pytree.tree_leaves(nest):
-            if isinstance(tensor, Tensor) and id(tensor.raw) in self._makers:
-                self._update_maker(tensor.raw)
-                self.readers[self._makers[id(tensor.raw)]].append(reader)
-
-    def _update_maker(self, array: Array) -> None:
-        """Set the maker of ``array`` to a rectifier that has written into it since."""
-        if id(array) in self._rectified:
-            node, before, result = self._rectified.pop(id(array))
-            if not bool((array == before).all()) and bool((array == result).all()):
-                self._makers[id(array)] = node
-
-    def _set_maker(self, node: str, tensor: Tensor) -> None:
-        self._kept_alive.append(tensor.raw)
-        self._makers[id(tensor.raw)] = node
-
-    def _watch(self, path: str, module: Module) -> tuple[Any, Any]:  # two handles
-        def enter(module: Module, args: Nested, kwargs: Nested) -> None:
-            self.calls[path] += 1
-            self._read((args, kwargs), self._node(self._called(path), module))
-            self._inside = True
-
-        def leave(module: Module, args: Nested, output: Nested) -> None:
-            self._inside = False
-            for tensor in pytree.tree_leaves(output):
-                if isinstance(tensor, Tensor):
-                    self._set_maker(self._called(path), tensor)
-                    self.ranks[path] = tensor.dim()
-
-        return (
-            module.register_forward_pre_hook(enter, with_kwargs=True),
-            module.register_forward_hook(leave),
-        )
-
-    def _expose(self, module: Module) -> tuple[Any, Any]:  # two handles
-        """Count the hooks of ``module`` as readers of its inputs and outputs."""
-        return (
-            module.register_forward_pre_hook(
-                lambda _, args, kwargs: self._read((args, kwargs), ""), with_kwargs=True
-            ),
-            module.register_forward_hook(lambda _, args, output: self._read(output, "")),
-        )
+    def _read(self, values: Iterable[Ref], reader: str) -> None:
+        for value in values:
+            if value in self._makers:
+                self.readers[self._makers[value]].append(reader)
 
     def _called(self, path: str) -> str:
         """Return the node of the last call of a layer."""
@@ -132,6 +115,42 @@ class CallGraph:
     def called_once(self, node: str) -> bool:
         """Whether ``node`` is the only call of a layer."""
         return self.calls[node] == 1
+
+
+def _captured(
+    model: Module, args: Nested, kwargs: Nested, hooked: Collection[str]
+) -> tuple[CapturedGraph, list[_Event]]:
+    """Capture a run of ``model``, or of a copy on the CPU, with the events of its layers in order."""
+    if any(tensor.device.type != "cpu" for tensor in (*model.parameters(), *model.buffers())):
+        model = copy.deepcopy(model).cpu()
+        args, kwargs = pytree.tree_map(lambda x: x.cpu() if isinstance(x, Tensor) else x, (args, kwargs))
+    events: list[tuple[CapturedGraph, _Event]] = []
+
+    def note(path: str | None, begins: bool, nest: Nested) -> None:
+        tensors = [leaf for leaf in pytree.tree_leaves(nest) if isinstance(leaf, Tensor)]
+        found = captured_values(tensors)
+        if found is not None:
+            graph, values = found
+            rank = tensors[-1].dim() if tensors else 0
+            events.append((graph, _Event(len(graph.nodes), path, begins, values, rank)))
+
+    modules = dict(model.named_modules())
+    places: list[tuple[str | None, Module]] = [(p, m) for p, m in modules.items() if not m._modules]
+    places += [(None, modules[path]) for path in hooked]
+    handles: list[Any] = []  # of hooks
+    for path, module in places:
+        handles += (
+            module.register_forward_pre_hook(
+                lambda _, args, kwargs, path=path: note(path, True, (args, kwargs)), with_kwargs=True
+            ),
+            module.register_forward_hook(lambda _, args, output, path=path: note(path, False, output)),
+        )
+    try:
+        graph = capture(model, *args, kwargs=kwargs, as_run=True)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return graph, [event for captured, event in events if captured is graph]
 
 
 def _hooked(module: Module) -> bool:
