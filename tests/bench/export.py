@@ -1,8 +1,8 @@
-"""Time models written as C beside onnxruntime on the same models: ``python tests/bench/export.py``.
+"""Time models written as C beside onnxruntime and XLA on the same models: ``python tests/bench/export.py``.
 
 One thread and batch 1: ResNet-18 on 224 x 224 pixels, a GPT of 8 layers on 128 tokens, the digits model, an MLP in
 static int8. gcc compiles the C as the Makefile of the target does; onnxruntime runs what the target ``onnx``
-writes. They take turns. Times are processor time, so that a busy machine changes less. Each row also has the
+writes, and jax in a process of its own what the target ``stablehlo`` writes. They take turns. Times are processor time, so that a busy machine changes less. Each row also has the
 bytes of the C text, its code, weights and arena. ``--cost`` instead times capture and writing of GPT-2 small.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -111,18 +112,20 @@ def written(name, folder):
     """Write a model for both; return the vectors."""
     from tenon_target_c.target import CTarget
     from tenon_target_onnx.target import OnnxTarget
+    from tenon_target_stablehlo.target import StableHloTarget
 
     tenon.manual_seed(0)
     model, example = PROGRAMS[name]()
     graph = tenon.export.capture(model.eval(), example)
     vectors = tenon.export.make_vectors(graph, [(example,)])
-    for target in (CTarget(), OnnxTarget()):
+    for target in (CTarget(), OnnxTarget(), StableHloTarget()):
         (folder / target.name).mkdir()
         target.write(target.lowered(graph), vectors, folder / target.name)
         excess = vectors.excess(target.run(folder / target.name, [r.inputs for r in vectors.runs]))
         if excess > 1:
             raise SystemExit(f"{name}: the target {target.name} is off by {excess:.3g} tolerances")
     (folder / "inputs.bin").write_bytes(b"".join(a.tobytes() for a in vectors.runs[0].inputs))
+    np.savez(folder / "inputs.npz", *vectors.runs[0].inputs)
     subprocess.run(["make", "-s", "-C", folder / "c", "test_model"], check=True)
     return vectors
 
@@ -153,6 +156,43 @@ def onnx_seconds(session, feed, seconds):
     return best
 
 
+#: Prints the shortest processor time of a run, of the whole process and thus of XLA's threads too.
+XLA = """
+import sys, time
+import numpy as np
+from model_jax import Model
+model = Model()
+inputs = iter(np.load(sys.argv[1]).values())
+given = [next(inputs) if a["role"] == "argument" else model.state[a["name"]] for a in model.arguments]
+import jax
+with model.wide():
+    given = [jax.device_put(a) for a in given]
+    def run():
+        jax.block_until_ready(model.function(*given))
+    run()
+    start = time.process_time()
+    run()
+    count = max(1, int(0.02 / max(time.process_time() - start, 1e-6)))
+    best, end = float("inf"), time.process_time() + float(sys.argv[2])
+    while time.process_time() < end:
+        start = time.process_time()
+        for _ in range(count):
+            run()
+        best = min(best, (time.process_time() - start) / count)
+print(best)
+"""
+
+
+def xla_seconds(folder, seconds):
+    """The shortest time of a run with XLA on one thread."""
+    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    command = [sys.executable, "-c", XLA, folder / "inputs.npz", str(seconds)]
+    done = subprocess.run(
+        command, cwd=folder / "stablehlo", env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True, check=True
+    )  # fmt: skip
+    return float(done.stdout)
+
+
 def sizes(folder):
     """Bytes of the C text, of its code, of weights, and of the arena."""
     own = folder / "c"
@@ -176,15 +216,17 @@ def measured(name, rounds, seconds):
         vectors = written(name, folder)
         session = session_of(folder / "onnx" / "model.onnx")
         feed = {i.name: a for i, a in zip(session.get_inputs(), vectors.runs[0].inputs, strict=True)}
-        own, other = [], []
+        own, other, xla = [], [], []
         for _ in range(rounds):
             own.append(c_seconds(folder, seconds))
             other.append(onnx_seconds(session, feed, seconds))
+            xla.append(xla_seconds(folder, seconds))
         ratios = np.array(own) / np.array(other)
         return {
             "model": name,
             "c": min(own),
             "onnxruntime": min(other),
+            "xla": min(xla),
             "ratio": min(own) / min(other),
             "median": float(np.median(ratios)),
             "bar": BARS[name],
@@ -231,7 +273,8 @@ def main():
             row = measured(name, given.rounds, given.block)
             found.append(row)
             print(
-                f"{name:10} C {row['c'] * 1e3:9.4f} ms  onnxruntime {row['onnxruntime'] * 1e3:9.4f} ms  ratio "
+                f"{name:10} C {row['c'] * 1e3:9.4f} ms  onnxruntime {row['onnxruntime'] * 1e3:9.4f} ms  XLA "
+                f"{row['xla'] * 1e3:9.4f} ms  C / onnxruntime "
                 f"{row['ratio']:.2f} (median {row['median']:.2f}, bar {row['bar']})  text {row['text']:,}  code "
                 f"{row['code']:,}  weights {row['weights']:,}  arena {row['arena']:,} bytes",
                 flush=True,
