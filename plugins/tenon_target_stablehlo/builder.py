@@ -6,7 +6,7 @@ those that may change, which reads them from an argument's shape. Next: ``module
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,6 +134,36 @@ class Builder:
         inner = f" ({{{region}}})" if region else ""
         text = f'"stablehlo.{operation}"({names}) <{{{properties}}}>{inner} : ({types}) -> {made}'
         return self.write_all(text, results)
+
+    def loop(
+        self, count: int, initial: Sequence[Value], body: Callable[[Value, list[Value]], list[Value]]
+    ) -> tuple[Value, ...]:
+        """Write ``while``: ``body(number, values)`` returns the values after a step; return the last ones.
+
+        A body reads nothing but its arguments, as not every compiler takes more.
+        """
+        first = self.full(0, INT32)
+        given = [first, *initial]
+        inside = [Value(f"%$loop{i}", v.dtype, v.shape) for i, v in enumerate(given)]
+        head = f"^bb0({', '.join(f'{v.name}: {v.type}' for v in inside)}):"
+        outer, self.lines = self.lines, []
+        constants, self._constants = self._constants, {}
+        number = self.binary("add", inside[0], self.full(1, INT32))
+        results = [number, *body(inside[0], inside[1:])]
+        lines, self.lines, self._constants = self.lines, outer, constants
+        types = ", ".join(v.type for v in results)
+        lines.append(f"stablehlo.return {', '.join(v.name for v in results)} : {types}")
+        kind = "tensor<i32>"
+        test = [
+            f"%$count = stablehlo.constant dense<{count}> : {kind}",
+            f"%$go = stablehlo.compare LT, %$loop0, %$count, SIGNED : ({kind}, {kind}) -> tensor<i1>",
+            "stablehlo.return %$go : tensor<i1>",
+        ]
+        regions = ["\n      ".join([head, *each]) for each in (test, lines)]
+        names = ", ".join(v.name for v in given)
+        both = f"({{{regions[0]}\n    }}, {{{regions[1]}\n    }})"
+        text = f'"stablehlo.while"({names}) {both} : ({types}) -> ({types})'
+        return self.write_all(text, [(v.dtype, v.shape) for v in given])[1:]
 
     # --- elementwise ---
 

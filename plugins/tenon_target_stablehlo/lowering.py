@@ -25,6 +25,7 @@ for _family in (
     "movement",
     "pooling",
     "products",
+    "recurrent",
     "reductions",
     "windows",
 ):

@@ -6,6 +6,7 @@ from tests.plugins.target_onnx.test_ops import CASES, LAYERS, X
 from tests.plugins.target_stablehlo.programs import check, needs_jax
 
 import tenon as t
+from tenon import nn
 from tenon.export import capture
 from tenon.nn import functional as F
 
@@ -43,6 +44,18 @@ def test_other_floats(dtype, tmp_path):
         return each(*functions)(x.to(dtype))
 
     check(tmp_path, function, t.randn(X), tolerance=0.02 if dtype is not t.float64 else 1e-9)
+
+
+def test_long_sequences_are_loops(tmp_path):
+    layers = [
+        nn.LSTM(4, 8, num_layers=2, bidirectional=True), nn.LSTM(4, 8, proj_size=3), nn.LSTM(4, 6, bias=False), nn.GRU(4, 7, bidirectional=True),
+        nn.GRU(4, 3, bias=False), nn.RNN(4, 5, nonlinearity="relu"), nn.RNN(4, 5),
+    ]  # fmt: skip
+
+    check(tmp_path, each(*layers), t.randn(40, 2, 4))
+
+    text = (tmp_path / "model.mlir").read_text()
+    assert text.count('"stablehlo.while"') == 11 and len(text.splitlines()) < 800
 
 
 def gradients(function, *arguments):
