@@ -409,3 +409,43 @@ def test_layers_on_the_way_of_a_custom_function_are_warned_of():
     with pytest.warns(jit.TracerWarning, match="autograd function Cubed"):
         traced = jit.trace(lambda x: Cubed.apply(x), tenon.ones(2))
     assert traced(tenon.tensor([2.0, 3.0])).tolist() == [4, 9]
+
+
+def test_names_are_kept_or_refused():
+    traced = jit.trace(lambda self, _, input: self + _ * input, (tenon.ones(2),) * 3)
+    again = jit.load(_file(traced))
+    assert again(tenon.ones(2), tenon.ones(2), input=tenon.ones(2)).tolist() == [2, 2]
+
+    class Other(Net):
+        def _hidden(self, x):
+            return self.first(x)
+
+        def describe(self, x):
+            return x
+
+    net, x = Other().eval(), tenon.ones(2, 3)
+    net.save = net.describe
+    assert tenon.equal(jit.load(_file(jit.trace_module(net, {"_hidden": x})))._hidden(x), net.first(x))
+    with pytest.raises(ValueError, match="method cannot be called 'save'"):
+        jit.trace_module(net, {"save": x})
+    net.graph = nn.Linear(1, 1)
+    with pytest.raises(ValueError, match=r"has a member 'graph'.*Rename it"):
+        jit.trace(net, x)
+
+
+def test_a_trace_with_dropout_is_saved():
+    with pytest.warns(jit.TracerWarning):
+        traced = jit.trace(nn.Dropout(0.5), tenon.ones(2))
+    dropped = jit.load(_file(traced))(tenon.ones(1000))
+    assert set(dropped.tolist()) == {0, 2}
+
+
+def test_parametrized_and_compiled_parts_are_traced():
+    x = tenon.randn(2, 3)
+    normed = nn.utils.parametrizations.weight_norm(nn.Linear(3, 2))
+    for module in (normed, tenon.compile(nn.Linear(3, 2)), fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2)))):
+        traced = jit.trace(module, x)
+        assert tenon.allclose(traced(x), module(x), atol=1e-6)
+    assert len(list(jit.trace(normed, x).parameters())) == 3
+    traced = jit.trace(lambda x: tenon.autograd.grad((x**3).sum(), x)[0], x.clone().requires_grad_())
+    assert tenon.allclose(traced(x), 3 * x * x)

@@ -73,16 +73,16 @@ class Program:
             key = "".join(f"{name}.raw.shape, {name}.raw.dtype, " for name in self.arguments)
             check = [
                 "    try:",
-                f"        _fits = ({key}) in _known",
+                f"        __fits = ({key}) in __known",
                 "    except AttributeError:",
-                "        _fits = False",
-                "    if not _fits:",
-                f"        _check({listed})",
+                "        __fits = False",
+                "    if not __fits:",
+                f"        __check({listed})",
             ]
         else:
-            check = [f"    _check({listed})"]
+            check = [f"    __check({listed})"]
         source = "\n".join([*lines[: start + 1], *check, *lines[start + 1 :]]) + "\n"
-        space = {**names, "_known": self._known, "_check": self.check}
+        space = {**names, "__known": self._known, "__check": self.check}
         function = make_function(_with_short_names(source, space), space, {}, self)
         function.__name__ = self.name
         function.__qualname__ = f"{self.owner}.{self.name}"
@@ -180,7 +180,7 @@ def _with_short_names(source: str, space: dict[str, Any]) -> str:  # names with 
         value: Any = space["tenon"]  # then what is at each name of the path
         for name in path.split(".")[1:]:
             value = getattr(value, name)
-        known = f"_{path.replace('.', '_')}"
+        known = f"__{path.replace('.', '_')}"
         space[known] = value
         return f"{known}("
 
@@ -322,7 +322,7 @@ def argument_names(function: object, call: Call) -> list[str]:
             break
         names[position] = parameter.name
     given = list(kwargs) if args else sorted(kwargs, key=lambda name: order.get(name, len(order)))
-    return [attribute_name(name) for name in (*names, *given)]
+    return ["self_" if name == "self" else attribute_name(name) for name in (*names, *given)]
 
 
 def program_of(

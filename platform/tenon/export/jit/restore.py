@@ -267,6 +267,6 @@ def _number(value: Json, end: int) -> int:
 def _name(value: Json) -> str:
     """Return ``value`` if it can be the name of an argument or method: it becomes part of generated code."""
     name = _text(value)
-    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
+    if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__") or name == "self":
         raise BundleError(f"{name!r:.80} is no name of an argument or method.")
     return name

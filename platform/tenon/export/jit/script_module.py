@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, BinaryIO, ClassVar, Self
 
-from tenon.errors import UnsavableError, UnsupportedError
+from tenon.errors import ArgumentError, UnsavableError, UnsupportedError
 from tenon.export.captured import CapturedGraph
 from tenon.export.jit import archive
 from tenon.export.jit.program import STORE, Program, bound
@@ -146,6 +146,12 @@ def with_programs(
     base: type[ScriptModule], module: ScriptModule, programs: Mapping[str, Program], stored: SimpleNamespace
 ) -> ScriptModule:
     """Give ``module``, an instance of ``base``, the methods ``programs``; return it."""
+    for name in programs:
+        if name != "forward" and (name in module.__dict__ or hasattr(base, name)):
+            raise ArgumentError(
+                f"a traced method cannot be called {name!r}, a name that every traced module has already. "
+                "Give it another name."
+            )
     members: dict[str, Any] = {name: program.function for name, program in programs.items()}  # methods
     own = type(base.__name__, (base,), {"__module__": base.__module__, "_programs": programs, **members})
     module.__class__ = own
@@ -166,6 +172,12 @@ def mirrored(module: Module, base: type[ScriptModule], memo: dict[int, ScriptMod
         return memo[id(module)]
     own = base()
     memo[id(module)] = own
+    for name in (*module._parameters, *module._buffers, *module._modules):
+        if name in vars(ScriptModule):
+            raise ArgumentError(
+                f"{type(module).__name__} has a member {name!r}, which traced modules use as a name of their "
+                "own. Rename it, then trace."
+            )
     own.__dict__["_original_name"] = getattr(module, "original_name", None) or type(module).__name__
     own.training = module.training
     for name, parameter in module._parameters.items():
