@@ -183,6 +183,7 @@ _TARGETS = {
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.kernels.expressions:",
+    "fit_sizes": "tenon.export.sizes:fit",
     "itself": "tenon.kernels.kernel_table:itself",
     "lower": "tenon.export.lowering:lower",
     "no_grad": "tenon.tensors.autograd.grad_mode:no_grad",

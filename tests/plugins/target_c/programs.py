@@ -43,7 +43,7 @@ def check(folder: Path, function: Callable, *examples: Tensor, tolerance: float 
 def sanitized(folder: Path) -> str:
     """Compile with the sanitizers and run the vectors; return what was printed. Fails where that fails."""
     done = subprocess.run(
-        ["make", "-s", "-C", str(folder), "sanitize"], capture_output=True, text=True, timeout=100
+        ["make", "-s", "-C", str(folder), "sanitize"], capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
