@@ -13,6 +13,7 @@ import numpy as np
 from tenon_target_c.library import kernels_source, mentioned
 from tenon_target_c.memory import lay_out
 from tenon_target_c.program import Program, Step
+from tenon_target_c.sizes import Sizes
 from tenon_target_c.values import Buffer, Pointer, View
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -32,6 +33,8 @@ class Names:
     outputs: Sequence[str]
     #: The numbers that a run reads: name, first value, and what each run adds.
     numbers: Sequence[tuple[str, float, float]] = ()
+    #: The sizes that may change.
+    sizes: Sizes | None = None
 
 
 def render(program: Program, names: Names) -> dict[str, bytes]:
@@ -107,9 +110,27 @@ def _fields(program: Program, names: Names, sizes: Mapping[str, Mapping[str, int
             for i, (_, _, step) in enumerate(names.numbers)
             if step
         ),
+        "sizes": _sizes(names.sizes) if names.sizes is not None else "",
+        "symbols": "".join(f"static long n_{name};\n" for name in names.sizes.ranges) if names.sizes else "",
         "number_names": _strings([n for n, _, _ in names.numbers]),
         "number_values": "".join(f"{float(v)!r}, " for _, v, _ in names.numbers),
     }
+
+
+def _sizes(sizes: Sizes) -> str:
+    """Return the lines that read the sizes of a run and set the shapes that follow from them."""
+    lines = []
+    for name, (position, axis) in sizes.places.items():
+        least, most = sizes.ranges[name]
+        given = f"inputs[{position}]"
+        lines += [
+            f"    n_{name} = {given}.rank > {axis} ? {given}.shape[{axis}] : {most};",
+            f"    if (n_{name} < {least} || n_{name} > {most})",
+            f"        n_{name} = {most};",
+        ]
+    for kind, changed in (("inputs", sizes.inputs), ("outputs", sizes.outputs)):
+        lines += [f"    sized_{kind}[{p}].shape[{a}] = {text};" for (p, a), text in changed.items()]
+    return "\n".join(lines)
 
 
 def _strings(texts: Sequence[str]) -> str:
@@ -147,10 +168,12 @@ def _argument(value: object) -> str:
     if not isinstance(value, Pointer):
         return str(value).replace("numbers[", "model_numbers[")
     view = value.view
-    name, offset = base_name(view.buffer), view.offset
+    name, start = base_name(view.buffer), 0
     if view.buffer.kind not in ("input", "output"):
-        offset += view.buffer.offset
-    return f"{name} + {offset}" if offset else name
+        start = view.buffer.offset
+    if value.offset:
+        return f"{name} + {start} + {value.offset}"
+    return f"{name} + {start + view.offset}" if start + view.offset else name
 
 
 def base_name(buffer: Buffer) -> str:

@@ -18,6 +18,7 @@ import numpy as np
 from tenon.extend import CapturedGraph, Target, Vectors, errors, process_environment
 from tenon_target_c.building import build
 from tenon_target_c.lowering import Lowering, ops_in_c
+from tenon_target_c.sizes import build_sized, largest
 from tenon_target_c.source import Names, render, test_source
 from tenon_target_c.values import CTYPES
 
@@ -34,12 +35,19 @@ class CTarget(Target):
 
     name = "c"
     ops = ops_in_c()
+    dynamic = True
     #: What ``run`` passes to the compiler beside the language and the warnings.
     optimization: Sequence[str] = _FAST
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
-        """Return ``graph`` in calls that have a form in C, with known values computed."""
+        """Return ``graph`` in calls that have a form in C, with known values computed.
+
+        One with sizes that may change stays as it is: it is built at several sizes.
+        """
         self.check(graph)
+        if graph.symbols:
+            Lowering(graph.at(**largest(graph)))
+            return graph
         return Lowering(graph).graph
 
     def check(self, graph: CapturedGraph) -> None:
@@ -54,17 +62,18 @@ class CTarget(Target):
 
     def write(self, graph: CapturedGraph, vectors: Vectors | None, folder: Path) -> None:
         """Write the program of ``graph`` into ``folder``."""
-        program = build(graph)
+        program, sizes = build_sized(graph) if graph.symbols else (build(graph), None)
         names = Names(
             "A training step." if graph.writes else "A model.",
             graph.signature.inputs,
             [f"output{i}" for i in range(len(graph.outputs))],
             [(s.name, s.value, s.increment) for s in graph.signature.scalars],
+            sizes,
         )
         files = render(program, names)
         files["test_model.c"] = test_source(*_tolerances(graph, vectors))
         files["vectors.bin"] = b"".join(
-            np.ascontiguousarray(array).tobytes()
+            _described(array)
             for run in (vectors.runs if vectors is not None else ())
             for array in (*run.inputs, *run.outputs)
         )
@@ -121,16 +130,17 @@ def _call(command: list[str]) -> str:
 
 
 def _outputs(report: str, data: bytes, runs: int) -> list[list[np.ndarray]]:
-    """Return the arrays in ``data``; ``report`` has a line for the dtype and shape of each output."""
+    """Return the arrays in ``data``; ``report`` has a line for dtype and shape of each output of each run."""
     lines = [line.split() for line in report.splitlines()]
+    count = len(lines) // max(runs, 1)
     results: list[list[np.ndarray]] = []
     start = 0
-    for _ in range(runs):
+    for run in range(runs):
         arrays = []
-        for name, *sizes in lines:
+        for name, *sizes in lines[run * count : (run + 1) * count]:
             dtype, shape = np.dtype(name), tuple(map(int, sizes))
-            count = math.prod(shape)
-            arrays.append(np.frombuffer(data, dtype, count, start).reshape(shape).copy())
-            start += count * dtype.itemsize
+            elements = math.prod(shape)
+            arrays.append(np.frombuffer(data, dtype, elements, start).reshape(shape).copy())
+            start += elements * dtype.itemsize
         results.append(arrays)
     return results

@@ -119,10 +119,14 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointer:
-    """The address of a view's first element, as an argument of a step that reads or writes there."""
+    """The address of a view's first element, as an argument of a step that reads or writes there.
+
+    ``offset`` is C text of its distance from the buffer's start, where that changes with sizes.
+    """
 
     view: View
     writes: bool = False
+    offset: str = ""
 
 
 def reserve(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> View:

@@ -88,7 +88,7 @@ def emit_mean(program: Program, node: Node) -> None:
         return
     total = reserve("arena", target.shape, target.dtype)
     reduce(program, x, sorted(node.attrs["axes"]), f"k_sum_{SUFFIXES[x.dtype.name]}", total)
-    Loop(program, target, [total]).emit([], f"x0 / ({target.ctype})s0", [f"{count}.0"], "share")
+    Loop(program, target, [total]).emit([], f"x0 / ({target.ctype})s0", [f"(double){count}"], "share")
 
 
 @emits("sum_to", when=_fits(*_NUMBERS))  # type: ignore[arg-type]

@@ -144,6 +144,26 @@ static int check(const char *what, const char *name, const model_tensor *given, 
         snprintf(message + at, sizeof message - (size_t)at, "]");
     return code;
 }
+/* The shapes of this run. */
+static model_tensor sized_inputs[MODEL_INPUTS + 1], sized_outputs[MODEL_OUTPUTS + 1];
+@symbols@
+static void set_sizes(const model_tensor *inputs)
+{
+    memcpy(sized_inputs, model_input_specs, sizeof sized_inputs);
+    memcpy(sized_outputs, model_output_specs, sizeof sized_outputs);
+    (void)inputs;
+@sizes@
+}
+
+void model_shapes(const model_tensor *inputs, model_tensor *outputs)
+{
+    set_sizes(inputs);
+    for (int i = 0; i < MODEL_OUTPUTS; i++) {
+        void *const data = outputs[i].data;
+        outputs[i] = sized_outputs[i];
+        outputs[i].data = data;
+    }
+}
 @training@
 @functions@
 static int run(const model_tensor *inputs, const model_tensor *outputs)
@@ -164,13 +184,14 @@ int model_run(const model_tensor *inputs, int input_count, const model_tensor *o
         return fail(MODEL_NOT_LOADED);
     if (input_count != MODEL_INPUTS || output_count != MODEL_OUTPUTS)
         return fail(MODEL_BAD_COUNT);
+    set_sizes(inputs);
     for (int i = 0; i < input_count; i++) {
-        code = check("input", model_input_names[i], inputs + i, model_input_specs + i);
+        code = check("input", model_input_names[i], inputs + i, sized_inputs + i);
         if (code != MODEL_OK)
             return code;
     }
     for (int i = 0; i < output_count; i++) {
-        code = check("output", model_output_names[i], outputs + i, model_output_specs + i);
+        code = check("output", model_output_names[i], outputs + i, sized_outputs + i);
         if (code != MODEL_OK)
             return code;
     }

@@ -45,7 +45,7 @@ typedef struct {
     long shape[MODEL_RANK];
 } model_tensor;
 
-/* Name, type and shape of each argument; `data` is NULL. */
+/* Name, type and shape of each argument; `data` is NULL. Sizes that may change are the largest. */
 extern const char *const model_input_names[MODEL_INPUTS + 1];
 extern const char *const model_output_names[MODEL_OUTPUTS + 1];
 extern const model_tensor model_input_specs[MODEL_INPUTS + 1];
@@ -54,6 +54,9 @@ extern const model_tensor model_output_specs[MODEL_OUTPUTS + 1];
 /* Read the weights from a file, or from `size` bytes of memory. */
 int model_load(const char *path);
 int model_load_bytes(const void *bytes, size_t size);
+
+/* Set type, rank and shape of each output, for inputs of these shapes. */
+void model_shapes(const model_tensor *inputs, model_tensor *outputs);
 
 int model_run(const model_tensor *inputs, int input_count, const model_tensor *outputs, int output_count);
 

@@ -2,7 +2,7 @@
    runs it on the inputs in a file:        test_model WEIGHTS INPUTS OUTPUTS RUNS
    or measures it, in seconds a run:       test_model WEIGHTS INPUTS - SECONDS
    VECTORS has the arrays of inputs and results one after the other, as often as there are. INPUTS has those of the
-   inputs; before each array, if RUNS are given, its type, rank and sizes as 64-bit integers. */
+   inputs. Before each array are its type, rank and sizes as 64-bit integers, but for what is measured. */
 #include "model.h"
 
 #include <math.h>
@@ -71,6 +71,8 @@ static double error_of(int which)
 {
     const size_t n = count_of(outputs + which);
     double worst = 0.0;
+    if (n != count_of(expected + which) || outputs[which].type != expected[which].type)
+        return INFINITY;
     for (size_t i = 0; i < n; i++) {
         const double a = element(outputs + which, i), b = element(expected + which, i);
         const double limit = absolute[which] > 0.0 ? absolute[which] + relative * fabs(b) : 0.0;
@@ -83,35 +85,6 @@ static double error_of(int which)
             worst = error == error ? error / limit : INFINITY;
     }
     return worst;
-}
-
-static int compare(const char *path)
-{
-    FILE *file = fopen(path, "rb");
-    int vectors = 0, failures = 0;
-    if (!file) {
-        fprintf(stderr, "cannot open %s\n", path);
-        return 2;
-    }
-    while (read_all(file, inputs, MODEL_INPUTS) && read_all(file, expected, MODEL_OUTPUTS)) {
-        const int code = model_run(inputs, MODEL_INPUTS, outputs, MODEL_OUTPUTS);
-        if (code != MODEL_OK) {
-            printf("vector %d: error %d: %s\n", vectors, code, model_message());
-            failures++;
-        } else {
-            for (int i = 0; i < MODEL_OUTPUTS; i++) {
-                const double error = error_of(i);
-                printf("vector %d, %s: error is %.3g of the tolerance\n", vectors, model_output_names[i], error);
-                failures += !(error <= 1.0);
-            }
-        }
-        vectors++;
-        if (ftell(file) == 0) /* all arrays are empty */
-            break;
-    }
-    fclose(file);
-    printf("%d vectors, %d failures\n", vectors, failures);
-    return failures || !vectors;
 }
 
 /* Read type, rank and sizes of an array, then the array into memory of its own. */
@@ -133,6 +106,49 @@ static int read_described(FILE *file, model_tensor *tensor)
     return tensor->data && read_all(file, tensor, 1);
 }
 
+/* The same for several arrays, in place of those there; stops at the first that is not there. */
+static int read_described_all(FILE *file, model_tensor *tensors, int count)
+{
+    int complete = 1;
+    for (int i = 0; complete && i < count; i++) {
+        free(tensors[i].data);
+        tensors[i].data = NULL;
+        complete = read_described(file, tensors + i);
+    }
+    return complete;
+}
+
+static int compare(const char *path)
+{
+    FILE *file = fopen(path, "rb");
+    int vectors = 0, failures = 0;
+    if (!file) {
+        fprintf(stderr, "cannot open %s\n", path);
+        return 2;
+    }
+    while (read_described_all(file, inputs, MODEL_INPUTS) && read_described_all(file, expected, MODEL_OUTPUTS)) {
+        int code;
+        model_shapes(inputs, outputs);
+        code = model_run(inputs, MODEL_INPUTS, outputs, MODEL_OUTPUTS);
+        if (code != MODEL_OK) {
+            printf("vector %d: error %d: %s\n", vectors, code, model_message());
+            failures++;
+        } else {
+            for (int i = 0; i < MODEL_OUTPUTS; i++) {
+                const double error = error_of(i);
+                printf("vector %d, %s: error is %.3g of the tolerance\n", vectors, model_output_names[i], error);
+                failures += !(error <= 1.0);
+            }
+        }
+        vectors++;
+        if (MODEL_INPUTS + MODEL_OUTPUTS == 0)
+            break;
+    }
+    fclose(file);
+    printf("%d vectors, %d failures\n", vectors, failures);
+    return failures || !vectors;
+}
+
 /* Run on the inputs in a file, one after the other. */
 static int run_file(const char *from, const char *to, long runs)
 {
@@ -144,27 +160,23 @@ static int run_file(const char *from, const char *to, long runs)
         return 2;
     }
     for (long r = 0; code == MODEL_OK && r < runs; r++) {
-        int complete = 1;
-        for (int i = 0; i < MODEL_INPUTS; i++) {
-            free(inputs[i].data);
-            inputs[i].data = NULL;
-            complete = complete && read_described(in, inputs + i);
-        }
+        const int complete = read_described_all(in, inputs, MODEL_INPUTS);
+        if (complete)
+            model_shapes(inputs, outputs);
         code = complete ? model_run(inputs, MODEL_INPUTS, outputs, MODEL_OUTPUTS) : MODEL_NO_FILE;
-        for (int i = 0; code == MODEL_OK && i < MODEL_OUTPUTS; i++)
+        for (int i = 0; code == MODEL_OK && i < MODEL_OUTPUTS; i++) {
             if (fwrite(outputs[i].data, widths[outputs[i].type], count_of(outputs + i), out) != count_of(outputs + i))
                 code = MODEL_NO_FILE;
+            printf("%s", types[outputs[i].type]);
+            for (int a = 0; a < outputs[i].rank; a++)
+                printf(" %ld", outputs[i].shape[a]);
+            printf("\n");
+        }
     }
     fclose(in);
     if (fclose(out) != 0 || code != MODEL_OK) {
         fprintf(stderr, "error %d: %s\n", code, code == MODEL_NO_FILE ? model_error(code) : model_message());
         return 2;
-    }
-    for (int i = 0; i < MODEL_OUTPUTS; i++) {
-        printf("%s", types[outputs[i].type]);
-        for (int a = 0; a < outputs[i].rank; a++)
-            printf(" %ld", outputs[i].shape[a]);
-        printf("\n");
     }
     return 0;
 }
