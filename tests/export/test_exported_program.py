@@ -1,5 +1,6 @@
 """PyTorch's ``torch.export``: programs, their graphs as ``fx``, dynamic shapes, files without pickle."""
 
+import collections
 import io
 import zipfile
 
@@ -7,7 +8,7 @@ import pytest
 
 import tenon
 from tenon import fx, nn
-from tenon.errors import ArgumentError, BundleError, ShapeError
+from tenon.errors import ArgumentError, BundleError, CaptureError, LoweringError, ShapeError
 from tenon.export import Dim, ExportedProgram, capture, dims, export, load, save, verify
 from tenon.testing.suites.reference_target import ReferenceTarget
 from tenon.testing.suites.target_models import MODELS
@@ -45,8 +46,8 @@ def test_the_graph_module_takes_parameters_first():
 
     assert isinstance(program.graph_module, fx.GraphModule)
     signature = program.graph_signature
-    assert signature.parameters == ["0.weight", "0.bias", "1.weight", "1.bias"]
-    assert signature.buffers == ["1.running_mean", "1.running_var"]
+    assert signature.parameters == ("0.weight", "0.bias", "1.weight", "1.bias")
+    assert signature.buffers == ("1.running_mean", "1.running_var", "1.num_batches_tracked")
     assert signature.user_inputs == ("input",) or len(signature.user_inputs) == 1
     placeholders = [node.name for node in program.graph.nodes if node.op == "placeholder"]
     assert placeholders == [spec.arg.name for spec in signature.input_specs]
@@ -173,7 +174,7 @@ def test_a_program_is_saved_and_loaded_without_pickle(tmp_path):
 
     assert isinstance(read, ExportedProgram) and extra == {"note": "trained on digits"}
     assert [info.filename for info in zipfile.ZipFile(tmp_path / "digits.pt2").infolist()] == [
-        "graph.json", "weights.safetensors", "extra/note",
+        "graph.json", "weights.safetensors", "program.json", "extra/note",
     ]  # fmt: skip
     x = tenon.randn(5, 1, 8, 8)
     with tenon.no_grad():
@@ -224,5 +225,120 @@ def test_an_fx_module_is_exported_like_any_other():
 
     program = export(traced, example.args)
 
-    assert program.graph_signature.parameters == ["l0.weight", "l0.bias", "l1.weight", "l1.bias"]
+    assert program.graph_signature.parameters == ("l0.weight", "l0.bias", "l1.weight", "l1.bias")
     assert tenon.allclose(program.module()(*example.args), example.model(*example.args), atol=1e-6)
+
+
+class Accumulator(nn.Module):
+    """Changes an argument and a buffer, and returns what both were."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Linear(2, 2)
+        self.register_buffer("total", tenon.zeros(2))
+        self.register_buffer("factor", tenon.full((2,), 2.0), persistent=False)
+
+    def forward(self, x, scale):
+        before, seen = x.clone(), self.total.clone()
+        self.total.add_(x * self.factor)
+        x.mul_(scale)
+        return before, seen
+
+
+def test_arguments_that_change_are_outputs_and_change_in_the_module(tmp_path):
+    program = export(Accumulator(), (tenon.ones(2), 3))
+    save(program, tmp_path / "accumulator.pt2")
+
+    for each in (program, load(tmp_path / "accumulator.pt2"), program.run_decompositions()):
+        signature = each.graph_signature
+        assert [str(spec) for spec in signature.input_specs] == [
+            "p_unused_weight: PARAMETER target='unused.weight'",
+            "p_unused_bias: PARAMETER target='unused.bias'",
+            "b_total: BUFFER target='total' persistent=True",
+            "b_factor: BUFFER target='factor' persistent=False",
+            "x: USER_INPUT",
+            "scale: USER_INPUT",
+        ]
+        assert list(signature.buffers_to_mutate.values()) == ["total"]
+        assert list(signature.user_inputs_to_mutate.values()) == ["x"]
+        assert list(each.state_dict) == ["unused.weight", "unused.bias", "total"]
+        assert list(each.constants) == ["factor"]
+        module, x = each.module(), tenon.tensor([1.0, 2.0])
+        with tenon.no_grad():
+            results = [module(x, 3), module(x, 3)]
+        assert [[t.tolist() for t in result] for result in results] == [
+            [[1.0, 2.0], [0.0, 0.0]], [[3.0, 6.0], [2.0, 4.0]],
+        ]  # fmt: skip
+        assert x.tolist() == [9.0, 18.0]
+        dict(module.named_buffers())["total"].zero_()
+
+
+def test_targets_refuse_graphs_that_change_arguments(tmp_path):
+    program = export(Accumulator(), (tenon.ones(2), 3))
+
+    with pytest.raises(LoweringError, match="changes its argument 'x' in place"):
+        save(program, tmp_path / "bundle", targets=[ReferenceTarget()])
+
+
+def test_buffers_can_be_swapped():
+    class Swap(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("a", tenon.ones(2))
+            self.register_buffer("b", tenon.zeros(2))
+
+        def forward(self, x):
+            old = self.a.clone()
+            self.a.copy_(self.b)
+            self.b.copy_(old)
+            return x + self.a
+
+    module = export(Swap(), (tenon.ones(2),)).module()
+
+    assert module(tenon.ones(2)).tolist() == [1.0, 1.0]
+    assert module(tenon.ones(2)).tolist() == [2.0, 2.0]
+    assert module.a.tolist() == [1.0, 1.0]
+
+
+def test_nodes_tell_their_operator_module_and_line():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2)).eval()
+
+    program = export(model, (tenon.ones(1, 1, 6, 6),))
+
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    aten = tenon.ops.aten
+    assert [node.target for node in calls] == [
+        aten.conv2d.default, aten.relu.default, aten.max_pool2d.default,
+    ]  # fmt: skip
+    assert [node.name for node in calls] == ["conv2d", "relu", "max_pool2d"]
+    assert calls[0].meta["torch_fn"] == ("conv2d_1", "function.conv2d")
+    assert calls[0].meta["nn_module_stack"]["0"] == ("0", "tenon.nn.layers.conv.Conv2d")
+    assert "test_exported_program.py" in calls[0].meta["stack_trace"]
+    value = calls[2].meta["val"]
+    assert tuple(value.shape) == (1, 2, 2, 2) and value.dtype == tenon.float32
+
+
+def test_named_tuples_survive_a_file(tmp_path):
+    point = collections.namedtuple("point", ["x", "y"])
+
+    class Length(nn.Module):
+        def forward(self, p):
+            return p.x.square() + p.y.square()
+
+    arguments = (point(tenon.ones(1), tenon.ones(1)),)
+    program = export(Length(), arguments, dynamic_shapes={"p": [{0: Dim("n")}] * 2})
+    save(program, tmp_path / "length.pt2")
+
+    module = load(tmp_path / "length.pt2").module()
+
+    assert module(point(tenon.full((2,), 3.0), tenon.full((2,), 4.0))).tolist() == [25.0, 25.0]
+
+
+def test_axes_that_a_program_fixes_are_found_out():
+    model = nn.Linear(4, 2)
+
+    program = export(model, (tenon.ones(4, 4),), dynamic_shapes=({0: Dim.AUTO, 1: Dim.AUTO},))
+
+    assert list(program.range_constraints) == ["input_0"]
+    with pytest.raises(CaptureError, match=r"You marked input.size\(\)\[1\] as dynamic"):
+        export(model, (tenon.ones(4, 4),), dynamic_shapes=({0: Dim.AUTO, 1: Dim.DYNAMIC},))

@@ -217,7 +217,7 @@ def _dynamic(
 ) -> Mapping[str, Mapping[int, str]]:
     """Return the sizes that may change, by the names of the arguments."""
     if axes is None:
-        return dynamic_sizes(model, args, kwargs, _with_dims(shapes))[0]
+        return dynamic_sizes(model, (args, kwargs), _with_dims(shapes))
     if shapes is not None:
         raise ArgumentError("torch.onnx.export: give dynamic_shapes or dynamic_axes, not both.")
     leaves, _ = tree_flatten((args, kwargs))

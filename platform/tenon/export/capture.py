@@ -86,16 +86,27 @@ def capture(
             "as_run=True captures this one run, so it takes neither guards= nor dynamic=. Leave one out."
         )
     call = (examples, dict(kwargs or {}))
-    make = functools.partial(CaptureRecorder, Options(guards, whole, as_run))
-    if dynamic:
-        return captured_at_sizes(function, call, dynamic, train, make)
-    return captured(function, call, train, make)
+    return capture_call(function, call, dynamic, train, Options(guards, whole, as_run))
 
 
 #: The positional and the other arguments of a call.
 Call: TypeAlias = tuple[tuple[Nested, ...], dict[str, Nested]]
 #: Makes the recorder of one call.
 MakeRecorder: TypeAlias = Callable[[], CaptureRecorder]
+
+
+def capture_call(
+    function: Callable[..., Nested],
+    call: Call,
+    dynamic: Mapping[str, Mapping[int, str]] | None,
+    train: bool,
+    options: Options,
+) -> CapturedGraph:
+    """``capture`` with its options in one object."""
+    make = functools.partial(CaptureRecorder, options)
+    if dynamic:
+        return captured_at_sizes(function, call, dynamic, train, make)
+    return captured(function, call, train, make)
 
 
 def captured(function: Callable[..., Nested], call: Call, train: bool, make: MakeRecorder) -> CapturedGraph:
@@ -289,7 +300,7 @@ def _add_writes(recorder: CaptureRecorder, nodes: dict[int, Node]) -> None:
             continue
         if node in arguments and recorder.options.as_run:
             continue
-        if node in arguments:
+        if node in arguments and not recorder.options.changes_arguments:
             raise CaptureError(
                 f"the argument {node.label!r} is changed in place. Change a copy of it: {node.label}.clone()."
             )
@@ -303,7 +314,7 @@ def _add_writes(recorder: CaptureRecorder, nodes: dict[int, Node]) -> None:
         _add_gradient(recorder, leaf, before, written)
     graph.writes = list(written.values())
     if not recorder.options.as_run:
-        recorder.refuse_shared(list(written))
+        recorder.refuse_shared([node for node in written if node not in arguments])
 
 
 def _add_gradient(

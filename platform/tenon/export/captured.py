@@ -96,6 +96,11 @@ class CapturedGraph(Graph):
         return [node for node in self.inputs if node.label in names]
 
     @property
+    def changed(self) -> list[str]:
+        """The names of the arguments that a run changes in place, as ``torch.export`` allows."""
+        return [write.target.label for write in self.writes if write.target.value is None]
+
+    @property
     def scalars(self) -> list[tuple[Node, ScalarInput]]:
         """The scalar inputs, with what each run reads."""
         known = {scalar.name: scalar for scalar in self.signature.scalars}

@@ -1,21 +1,29 @@
-"""PyTorch's ``torch.export.Dim``, and ``dynamic_shapes`` as sizes of ``capture``."""
+"""PyTorch's ``torch.export.Dim``, and ``dynamic_shapes`` in all its forms as axes of arguments.
+
+Next: ``dim_inference.py`` makes them sizes of a capture.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError
 from tenon.export.naming import argument_names
-from tenon.tensors.pytree import tree_flatten
+from tenon.export.signature import leaf_paths
+from tenon.tensors.pytree import tree_children, tree_flatten
 from tenon.tensors.tensor import Tensor
 
-#: The axes of one argument whose size may change: by axis, or one entry for each.
-Axes: TypeAlias = Mapping[int, Any] | Sequence[Any]  # of Dim, int, None, or a hint
+#: ``dynamic_shapes``: the structure of the arguments, or a dict by name, with ``Dim`` at their axes; an
+#: object with a method ``dynamic_shapes``; None.
+Shapes: TypeAlias = Any
+#: The positional and the other arguments of a call.
+Call: TypeAlias = tuple[tuple[Nested, ...], dict[str, Nested]]
 
 
-class _Hint:
+class Hint:
     """``Dim.AUTO``, ``Dim.DYNAMIC`` or ``Dim.STATIC``."""
 
     def __init__(self, name: str) -> None:
@@ -32,9 +40,9 @@ class Dim:
     Dim('batch', max=64)
     """
 
-    AUTO: ClassVar[_Hint] = _Hint("AUTO")
-    DYNAMIC: ClassVar[_Hint] = _Hint("DYNAMIC")
-    STATIC: ClassVar[_Hint] = _Hint("STATIC")
+    AUTO: ClassVar[Hint] = Hint("AUTO")
+    DYNAMIC: ClassVar[Hint] = Hint("DYNAMIC")
+    STATIC: ClassVar[Hint] = Hint("STATIC")
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
         if not name.isidentifier():
@@ -43,11 +51,19 @@ class Dim:
         if max is not None and max < self.min:
             raise ArgumentError(f"Dim({name!r}): min = {min} is more than max = {max}.")
 
+    def _derived(self, *others: object) -> Dim:
+        raise ArgumentError(
+            f"a size computed from Dim({self.__name__!r}) is not supported in dynamic_shapes. Use Dim.AUTO, "
+            "or tenon.export.capture with a function that makes the other argument."
+        )
+
+    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = _derived
+
     def __repr__(self) -> str:
-        parts = [repr(self.__name__)]
-        parts += [f"min={self.min}"] if self.min else []
-        parts += [f"max={self.max}"] if self.max is not None else []
-        return f"Dim({', '.join(parts)})"
+        shown = [repr(self.__name__)]
+        shown += [f"min={self.min}"] if self.min else []
+        shown += [f"max={self.max}"] if self.max is not None else []
+        return f"Dim({', '.join(shown)})"
 
 
 def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:
@@ -55,61 +71,154 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
     return tuple(Dim(name, min=min, max=max) for name in names)
 
 
-def dynamic_sizes(
-    function: Callable[..., Nested], args: tuple[Nested, ...], kwargs: dict[str, Nested], shapes: Nested
-) -> tuple[dict[str, dict[int, str]], dict[str, tuple[int, int | None]]]:
-    """Return ``dynamic_shapes`` as ``dynamic=`` of ``capture``, and the ranges of the symbols by name.
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis whose size may change: the name of its argument, its number, and its size in the example."""
 
-    ``shapes`` has the structure of the arguments, or is a dict by the names of the parameters.
-    """
+    argument: str
+    axis: int
+    dim: Dim | Hint
+    size: int
+
+    @property
+    def symbol(self) -> str:
+        """The name of its size."""
+        if isinstance(self.dim, Dim):
+            return self.dim.__name__
+        return f"{self.argument.replace('.', '_')}_{self.axis}"
+
+    def __str__(self) -> str:
+        return f"{self.argument}.size()[{self.axis}]"
+
+
+def dynamic_sizes(function: Callable[..., Nested], call: Call, shapes: Shapes) -> dict[str, dict[int, str]]:
+    """Return ``shapes`` as ``dynamic=`` of ``capture``; ``Dim.AUTO`` is a size of its own."""
     dynamic: dict[str, dict[int, str]] = {}
-    ranges: dict[str, tuple[int, int | None]] = {}
-    if shapes is None:
-        return dynamic, ranges
-    names = argument_names(function, args, kwargs)
-    leaves, _ = tree_flatten((args, kwargs))
-    found = dict(_axes(shapes, args, kwargs, names))
-    unknown = set(found) - set(names)
-    if unknown:
-        raise ArgumentError(f"dynamic_shapes names {min(unknown)!r}; the arguments are {', '.join(names)}.")
-    for name, leaf in zip(names, leaves, strict=True):
-        axes = found.get(name)
-        if axes is None:
-            continue
-        if not isinstance(leaf, Tensor):
-            raise ArgumentError(f"dynamic_shapes gives sizes of {name!r}, which is no tensor.")
-        pairs = axes.items() if isinstance(axes, Mapping) else enumerate(axes)
-        for axis, dim in pairs:
-            if dim is None or dim is Dim.STATIC or isinstance(dim, int):
-                continue
-            axis %= max(leaf.ndim, 1)
-            if isinstance(dim, _Hint):
-                dim = Dim(f"{name.replace('.', '_')}_{axis}")
-            dynamic.setdefault(name, {})[axis] = dim.__name__
-            ranges[dim.__name__] = (dim.min, dim.max)
-    return dynamic, ranges
+    for axis in requested_axes(function, call, shapes):
+        dynamic.setdefault(axis.argument, {})[axis.axis] = axis.symbol
+    return dynamic
 
 
-def _axes(
-    shapes: Nested, args: tuple[Nested, ...], kwargs: dict[str, Nested], names: Sequence[str]
-) -> list[tuple[str, Axes]]:
-    """Return the axes of each argument that has any, by its label."""
-    first = [name.partition(".")[0] for name in names]
-    bases = list(dict.fromkeys(first))
-    pairs = shapes.items() if isinstance(shapes, Mapping) else zip(bases, shapes, strict=False)
-    result: list[tuple[str, Axes]] = []
-    for base, nested in pairs:
-        result += _inside(str(base), nested)
-    return result
-
-
-def _inside(path: str, shapes: Nested) -> list[tuple[str, Axes]]:
+def requested_axes(function: Callable[..., Nested], call: Call, shapes: Shapes) -> list[Axis]:
+    """Return the axes that ``shapes`` lets change; ArgumentError unless it fits the arguments."""
     if shapes is None:
         return []
+    if hasattr(shapes, "dynamic_shapes"):
+        shapes = shapes.dynamic_shapes(function, *call)
+    names = argument_names(function, *call)
+    leaves, _ = tree_flatten(call)
+    trees = _by_argument(call, names)
+    given = _by_name(shapes, list(trees))
+    specs = [each for base, tree in trees.items() for each in _of_leaves(base, given.get(base), tree)]
+    return [
+        axis
+        for name, leaf, spec in zip(names, leaves, specs, strict=True)
+        for axis in _of_tensor(name, leaf, spec)
+    ]
+
+
+def _by_argument(call: Call, names: Sequence[str]) -> dict[str, Nested]:
+    """Return the value of each argument by its name; of ``*args`` the tuple of its values."""
+    args, kwargs = call
+    trees: dict[str, Nested] = {}
+    rest = iter(names)
+    for value in args:
+        count = len(tree_flatten(value)[0])
+        own = [next(rest) for _ in range(count)]
+        base = own[0].partition(".")[0] if own else f"empty{len(trees)}"
+        if own == [".".join((base, *path)) for path in leaf_paths(value)]:
+            trees[base] = value
+        else:  # one of *args, which are named args.0, args.1, ...
+            trees[base] = (*trees.get(base, ()), value)
+    return trees | kwargs
+
+
+def _by_name(shapes: Shapes, bases: Sequence[str]) -> dict[str, Shapes]:
     if isinstance(shapes, Mapping):
-        if all(isinstance(key, int) for key in shapes):
-            return [(path, shapes)]
-        return [each for key, value in shapes.items() for each in _inside(f"{path}.{key}", value)]
-    if all(s is None or isinstance(s, Dim | _Hint | int) for s in shapes):
-        return [(path, shapes)]
-    return [each for i, value in enumerate(shapes) for each in _inside(f"{path}.{i}", value)]
+        unknown = [key for key in shapes if key not in bases]
+        if unknown:
+            raise ArgumentError(
+                f"dynamic_shapes names {unknown[0]!r}; the arguments are {', '.join(bases)}. When "
+                "`dynamic_shapes` is specified as a dict, its top-level keys must be the arg names."
+            )
+        return dict(shapes)
+    if not isinstance(shapes, tuple | list):
+        raise ArgumentError(
+            f"dynamic_shapes is a {type(shapes).__name__}. Give a dict by the names of the arguments, or a "
+            "tuple or list with an entry for each."
+        )
+    if len(shapes) != len(bases):
+        raise ArgumentError(
+            "Detected mismatch between the structure of `inputs` and `dynamic_shapes`: `inputs` has "
+            f"{len(bases)} elements, but `dynamic_shapes` has {len(shapes)} elements."
+        )
+    return dict(zip(bases, shapes, strict=True))
+
+
+def _of_leaves(path: str, shapes: Shapes, tree: Nested) -> list[Shapes]:
+    """Return the part of ``shapes`` for each leaf of ``tree``."""
+    found = tree_children(tree)
+    if found is None:
+        return [shapes]
+    _, _, children = found
+    if shapes is None:
+        return [None] * len(tree_flatten(tree)[0])
+    if isinstance(shapes, Mapping) and isinstance(tree, Mapping):
+        unknown = [key for key in shapes if key not in tree]
+        if unknown:
+            raise ArgumentError(f"dynamic_shapes has the key {unknown[0]!r} in {path!r}, which has none.")
+        parts = [shapes.get(key) for key in tree]
+    else:
+        own = tree_children(shapes)
+        parts = [shapes] if own is None else list(own[2])
+        if own is None or len(parts) != len(children):
+            raise ArgumentError(
+                f"dynamic_shapes of {path!r} has {len(parts)} entries, and the argument {len(children)}."
+            )
+    return [
+        each
+        for number, (part, child) in enumerate(zip(parts, children, strict=True))
+        for each in _of_leaves(f"{path}.{number}", part, child)
+    ]
+
+
+def _of_tensor(name: str, leaf: Nested, spec: Shapes) -> list[Axis]:
+    """Return the axes of one leaf that may change."""
+    if spec is None or (not isinstance(leaf, Tensor) and not spec):
+        return []
+    if not isinstance(leaf, Tensor):
+        raise ArgumentError(f"dynamic_shapes gives sizes of {name!r}, which is no tensor.")
+    shape = tuple(leaf.raw.shape)
+    if isinstance(spec, Mapping):
+        pairs = list(spec.items())
+    else:
+        pairs = list(enumerate(spec))
+        if len(pairs) != len(shape):
+            raise ArgumentError(
+                f"dynamic_shapes of {name!r} has {len(pairs)} entries, where the shape {list(shape)} has "
+                f"{len(shape)}. Expected it to have the same length as the actual tensor shape."
+            )
+    axes = []
+    for axis, dim in pairs:
+        if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+            raise ArgumentError(
+                f"dynamic_shapes names axis {axis!r} of {name!r}, whose shape is {list(shape)}."
+            )
+        size = shape[axis]
+        if isinstance(dim, int) and dim != size:
+            raise ArgumentError(
+                f"Static shape constraint of {dim} does not match input size of {size}, for axis {axis} of "
+                f"{name!r}."
+            )
+        if dim is None or dim is Dim.STATIC or isinstance(dim, int):
+            continue
+        if not isinstance(dim, Dim | Hint):
+            raise ArgumentError(f"dynamic_shapes has {dim!r} at axis {axis} of {name!r}: give a Dim.")
+        if isinstance(dim, Dim) and not (dim.min <= size and (dim.max is None or size <= dim.max)):
+            most = "" if dim.max is None else f" to {dim.max}"
+            raise ArgumentError(
+                f"{name!r} has size {size} at axis {axis}, which is not in range of {dim}: {dim.min}{most}. "
+                "Pass another example."
+            )
+        axes.append(Axis(name, axis % len(shape), dim, size))
+    return axes

@@ -143,8 +143,8 @@ Choice: TypeAlias = Callable[[int], Sequence[int]]
 CHOICES: tuple[Choice, ...] = (
     lambda n: (n + 1, 2 * n + 1, n + 4, 2 * n + 4, n + 7, 3 * n + 1),
     lambda n: (2 * n, 3 * n, 5 * n, 4 * n, 7 * n),
-    lambda n: (n, n - 1, (n + 1) // 2, n // 2, max(n // 3, 1)),
-    lambda n: (n, n // 2, max(n // 4, 1)),
+    lambda n: (n, n - 1, (n + 1) // 2, n // 2, n // 3),
+    lambda n: (n, n // 2, n // 4),
 )
 
 
@@ -159,7 +159,8 @@ def sample_sizes(
     for choose in choices:
 
         def size(name: str, number: int, choose: Choice = choose) -> int:
-            sizes = choose(max(symbols[name].example, 2))
+            # Not 1, which broadcasts: what then runs need not run at other sizes.
+            sizes = [each for each in choose(max(symbols[name].example, 2)) if each > 1]
             return sizes[number % len(sizes)]
 
         base = {name: size(name, 0) for name in symbols}

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 from tenon import fx
 from tenon.engine.op import Composite, table
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError
-from tenon.export.capture import capture
+from tenon.export.capture import capture_call
 from tenon.export.captured import CapturedGraph
-from tenon.export.dim import dynamic_sizes
+from tenon.export.dim import Shapes, requested_axes
+from tenon.export.dim_inference import program_graph
 from tenon.export.graph_signature import (
     ConstantArgument,
     ExportGraphSignature,
@@ -26,16 +29,44 @@ from tenon.export.graph_signature import (
 )
 from tenon.export.layers import Layers
 from tenon.export.lowering import lower
-from tenon.export.python_graph import PythonGraph, python_graph, state_path
-from tenon.export.runner import argument_sizes
-from tenon.export.signature import Result, Signature
+from tenon.export.naming import argument_names
+from tenon.export.program_module import ProgramModule, graph_state, program_module
+from tenon.export.program_states import add_states, held_states, states_of, temporary_buffers
+from tenon.export.python_graph import PythonGraph, python_graph, state_paths
+from tenon.export.recorder import Options
+from tenon.export.signature import Result
 from tenon.export.signature import TensorArgument as Given
+from tenon.export.simplify import drop_unread
+from tenon.export.values import is_plain
 from tenon.nn.module import Module
-from tenon.tensors.creation.create import wrap
 from tenon.tensors.pytree import TreeSpec
 from tenon.tensors.tensor import Tensor
 
 _KINDS = {"parameter": InputKind.PARAMETER, "buffer": InputKind.BUFFER}
+
+
+class CallSpec(NamedTuple):
+    """The structure of ``(args, kwargs)``, and that of the result."""
+
+    in_spec: TreeSpec
+    out_spec: TreeSpec
+
+
+class SizeRange(NamedTuple):
+    """The least and the largest size of a symbol; None: no limit."""
+
+    lower: int
+    upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a program knows of the exported module beside its graph."""
+
+    #: The names of all leaves of the arguments, of those that are plain values too.
+    arguments: tuple[str, ...] = ()
+    #: The buffers that are not in the state dict.
+    temporary: frozenset[str] = frozenset()
 
 
 def export(
@@ -43,19 +74,23 @@ def export(
     args: tuple[Nested, ...],
     kwargs: Mapping[str, Nested] | None = None,
     *,
-    dynamic_shapes: Nested = None,
+    dynamic_shapes: Shapes = None,
     strict: bool = False,
     preserve_module_call_signature: tuple[str, ...] = (),
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
     """Capture ``mod(*args, **kwargs)`` in the mode that the module is in; PyTorch's ``torch.export.export``.
 
     ``dynamic_shapes`` gives sizes that may change: by the names of the arguments, or in their structure, a
-    dict of axes and ``Dim``. ``strict`` and ``preserve_module_call_signature`` have no effect.
+    dict of axes and ``Dim``, or one entry for each axis. A ``Dim`` of a name is the same size wherever it
+    stands; ``Dim.AUTO`` is found out by captures at other sizes, and fixed where the program needs that,
+    which ``Dim.DYNAMIC`` refuses. Arguments and buffers that the module changes in place are changed by
+    ``ExportedProgram.module()`` too. The other arguments have no effect.
 
     >>> import tenon
     >>> program = export(tenon.nn.Linear(4, 2).eval(), (tenon.ones(3, 4),))
     >>> program.graph_signature.parameters
-    ['weight', 'bias']
+    ('weight', 'bias')
     >>> tuple(program.module()(tenon.ones(3, 4)).shape)
     (3, 2)
     """
@@ -64,29 +99,48 @@ def export(
             f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}. Use "
             "tenon.export.capture for functions."
         )
-    options = dict(kwargs or {})
-    dynamic, ranges = dynamic_sizes(mod, tuple(args), options, dynamic_shapes)
-    graph = capture(mod, *args, kwargs=options, dynamic=dynamic)
-    for name, (least, most) in ranges.items():
-        if name in graph.symbols:
-            graph.symbols[name] = graph.symbols[name].bounded(least, most)
-    return ExportedProgram(graph, (tuple(args), options))
+    if not isinstance(args, tuple):
+        raise TypeError(
+            f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}. Write (x,)."
+        )
+    call = (args, dict(kwargs or {}))
+    options = Options(changes_arguments=True)
+
+    def captured(dynamic: Mapping[str, Mapping[int, str]]) -> CapturedGraph:
+        return capture_call(mod, call, dynamic, False, options)
+
+    graph = program_graph(captured, requested_axes(mod, call, dynamic_shapes))
+    add_states(graph, states_of(mod))
+    names = Names(tuple(argument_names(mod, *call)), temporary_buffers(mod))
+    classes = {path: f"{type(m).__module__}.{type(m).__qualname__}" for path, m in mod.named_modules()}
+    return ExportedProgram(graph, call, names, classes)
 
 
 class ExportedProgram:
     """What ``export`` returns: a captured graph with PyTorch's views of it."""
 
     def __init__(
-        self, graph: CapturedGraph, example_inputs: tuple[tuple[Nested, ...], dict[str, Nested]] | None = None
+        self,
+        graph: CapturedGraph,
+        example_inputs: tuple[tuple[Nested, ...], dict[str, Nested]] | None = None,
+        names: Names | None = None,
+        classes: Mapping[str, str] | None = None,
     ) -> None:
-        #: The op graph; ``tenon.export.save`` writes it for other machines.
-        self.captured = graph
+        #: The graph with all parameters and buffers of the module, in its order.
+        self.whole = graph
+        #: The op graph, with the state that it reads; ``tenon.export.save`` writes it for other machines.
+        self.captured = graph.copy()
+        drop_unread(self.captured)
         self.example_inputs = example_inputs
-        written = python_graph(graph, lifted=True)
-        values = [*written.writes.values(), *written.outputs]
-        written.graph.output(tuple(values))
+        self.names, self._classes = names or Names(), dict(classes or {})
+        written = python_graph(graph, lifted=True, arguments=self.names.arguments, classes=self._classes)
+        returned = [
+            written.outputs[each.index] if isinstance(each, Result) else each if is_plain(each) else None
+            for each in graph.signature.returned
+        ]
+        written.graph.output((*written.writes.values(), *returned))
         self._graph_module = fx.GraphModule({}, written.graph)
-        self._graph_signature = _signature(graph, written)
+        self._graph_signature = _signature(graph, written, self.names)
 
     @property
     def graph_module(self) -> fx.GraphModule:
@@ -105,32 +159,43 @@ class ExportedProgram:
 
     @property
     def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers by their qualified names."""
-        return {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        """Parameters and buffers by their qualified names, without buffers that are not persistent."""
+        held = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        return {name: value for name, value in held.items() if name not in self.names.temporary}
 
     @property
     def constants(self) -> dict[str, Tensor]:
-        """Other tensors that the graph reads."""
-        kinds = self.captured.signature.states
-        own = {n.label: n.value for n in self.captured.states if kinds[n.label] not in _KINDS}
-        for node in self.captured.nodes:
-            if node.kind == "constant":
-                own[state_path(self.captured, node)] = wrap(node.value, device="cpu")
-        return own
+        """Other tensors that the graph reads, and buffers that are not persistent."""
+        kinds = self.whole.signature.states
+        return {
+            path: tensor
+            for path, tensor in graph_state(self.whole).items()
+            if kinds.get(path) not in _KINDS or path in self.names.temporary
+        }
 
     @property
-    def call_spec(self) -> tuple[TreeSpec, TreeSpec]:
+    def tensor_constants(self) -> dict[str, Tensor]:
+        """The same as ``constants``."""
+        return self.constants
+
+    @property
+    def call_spec(self) -> CallSpec:
         """The structure of ``(args, kwargs)``, and that of the result."""
-        return self.captured.signature.in_spec, self.captured.signature.out_spec
+        return CallSpec(self.whole.signature.in_spec, self.whole.signature.out_spec)
 
     @property
-    def range_constraints(self) -> dict[str, tuple[int, int | None]]:
+    def range_constraints(self) -> dict[str, SizeRange]:
         """The least and the largest size of each symbol."""
-        return {name: (each.least, each.most) for name, each in self.captured.symbols.items()}
+        return {name: SizeRange(each.least, each.most) for name, each in self.whole.symbols.items()}
+
+    @property
+    def dialect(self) -> str:
+        """What the operators are: ``"ATEN"``, the ops of tenon under PyTorch's names."""
+        return "ATEN"
 
     def _named(self, kind: str) -> Iterator[tuple[str, Tensor]]:
-        kinds = self.captured.signature.states
-        return ((n.label, n.value) for n in self.captured.states if kinds[n.label] == kind)
+        kinds = self.whole.signature.states
+        return ((n.label, n.value) for n in self.whole.states if kinds[n.label] == kind)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the parameters with their qualified names."""
@@ -154,35 +219,37 @@ class ExportedProgram:
         It takes the arguments of the exported module; ``check_guards=False`` leaves out the check of shapes
         and dtypes.
         """
-        return _program_module(self.captured, check_guards)
+        return program_module(self.whole, check_guards)
 
     def run_decompositions(self, decomp_table: Mapping[object, object] | None = None) -> ExportedProgram:
         """Return the program with all composite ops replaced by their parts.
 
         A composite that ``decomp_table`` does not name, if one is given, stays.
         """
-        retained = {op.name for op in table.by_name.values() if not isinstance(op, Composite)}
+        kept = {op.name for op in table.by_name.values() if not isinstance(op, Composite)}
         if decomp_table is not None:
             named = {getattr(op, "__name__", str(op)) for op in decomp_table}
-            retained = set(table.by_name) - named
-        return ExportedProgram(lower(self.captured, retained, strict=False), self.example_inputs)
+            kept = set(table.by_name) - named
+        graph = lower(self.captured, kept, strict=False)
+        add_states(graph, held_states(self.whole))
+        return ExportedProgram(graph, self.example_inputs, self.names, self._classes)
+
+    def validate(self) -> None:
+        """Raise GraphError unless the graph is consistent."""
+        self.whole.verify()
+
+    def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+        """Raise RuntimeError: call ``module()``."""
+        raise RuntimeError(
+            "Unable to call ExportedProgram directly. You should use `exported_program.module()` instead."
+        )
 
     def __str__(self) -> str:
-        return f"ExportedProgram:\n{self._graph_module.code}\nGraph signature: {self._graph_signature}\n"
-
-
-class ProgramModule(fx.GraphModule):
-    """Runs an exported program on the arguments of the exported module, whose parameters it has by name."""
-
-    _signature: Signature
-    _checked: CapturedGraph | None
-
-    def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
-        """Check the arguments, run the graph, and return the result in the module's structure."""
-        tensors = self._signature.flatten(args, kwargs)
-        if self._checked is not None:
-            argument_sizes(self._checked, [tensor.raw for tensor in tensors])
-        return self._signature.unflatten(super().__call__(*tensors))
+        ranges = {name: str(tuple(each)) for name, each in self.range_constraints.items()}
+        return (
+            f"ExportedProgram:\n{self._graph_module.code}\nGraph signature: {self._graph_signature}\n"
+            f"Range constraints: {ranges}\n"
+        )
 
 
 def unflatten(module: ExportedProgram | CapturedGraph, flat_args_adapter: None = None) -> ProgramModule:
@@ -204,60 +271,50 @@ def unflatten(module: ExportedProgram | CapturedGraph, flat_args_adapter: None =
             "flat_args_adapter= is not supported: call the module with the exported arguments."
         )
     graph = module.captured if isinstance(module, ExportedProgram) else module
-    made: ProgramModule = copy.deepcopy(_program_module(graph, True, Layers(graph)))
+    made: ProgramModule = copy.deepcopy(program_module(graph, True, Layers(graph)))
     made.eval()
     return made
 
 
-def _program_module(graph: CapturedGraph, check: bool, layers: Layers | None = None) -> ProgramModule:
-    written = python_graph(graph, lifted=False, layers=layers)
-    for label, value in written.writes.items():
-        written.graph.call_method("copy_", (written.graph.get_attr(label), value))
-    written.graph.output(tuple(written.outputs))
-    root: dict[str, Tensor | Module] = dict(_state(graph))
-    if layers is not None:
-        root = {path: value for path, value in root.items() if path not in layers.labels}
-        root.update(layers.modules)
-    made = ProgramModule(root, written.graph, "Program")
-    made._signature, made._checked = graph.signature, graph if check else None
-    return made
-
-
-def _state(graph: CapturedGraph) -> dict[str, Tensor]:
-    """Return the tensors that the graph reads, by the paths at which a module has them."""
-    return {
-        state_path(graph, node): wrap(node.value, device="cpu") if node.kind == "constant" else node.value
-        for node in graph.nodes
-        if node.value is not None and node.kind in ("input", "constant")
-    }
-
-
-def _signature(graph: CapturedGraph, written: PythonGraph) -> ExportGraphSignature:
+def _signature(graph: CapturedGraph, written: PythonGraph, names: Names) -> ExportGraphSignature:
     """Return what the placeholders and outputs of ``written`` stand for."""
-    inputs: list[InputSpec] = []
     kinds = graph.signature.states
-    for node in graph.nodes:
-        if node.value is None or node.kind == "scalar":
-            continue
-        path = state_path(graph, node)
+    states: list[InputSpec] = []
+    constants: list[InputSpec] = []
+    for node, path in state_paths(graph).items():
         kind = _KINDS.get(kinds.get(node.label, ""), InputKind.CONSTANT_TENSOR)
-        persistent = True if kind is InputKind.BUFFER else None
-        inputs.append(InputSpec(kind, TensorArgument(written.names[path]), path, persistent))
+        persistent = path not in names.temporary if kind is InputKind.BUFFER else None
+        spec = InputSpec(kind, TensorArgument(written.names[path]), path, persistent)
+        (constants if node.kind == "constant" else states).append(spec)
+    outputs = [
+        OutputSpec(_mutation(kinds.get(label)), TensorArgument(node.name), label)
+        for label, node in written.writes.items()
+    ]
+    for returned in graph.signature.returned:
+        own: TensorArgument | ConstantArgument
+        if isinstance(returned, Result):
+            own = TensorArgument(written.outputs[returned.index].name)
+        else:
+            own = ConstantArgument("", returned)
+        outputs.append(OutputSpec(OutputKind.USER_OUTPUT, own, None))
+    return ExportGraphSignature([*states, *constants, *_arguments(graph, written, names)], outputs)
+
+
+def _mutation(kind: str | None) -> OutputKind:
+    """Return what the new value of a state of that kind is; of an argument without one."""
+    if kind is None:
+        return OutputKind.USER_INPUT_MUTATION
+    return OutputKind.PARAMETER_MUTATION if kind == "parameter" else OutputKind.BUFFER_MUTATION
+
+
+def _arguments(graph: CapturedGraph, written: PythonGraph, names: Names) -> list[InputSpec]:
+    specs = []
     for position, argument in enumerate(graph.signature.arguments):
         own: TensorArgument | ConstantArgument
         if isinstance(argument, Given):
             own = TensorArgument(written.names[argument.name])
         else:
-            own = ConstantArgument(f"argument{position}", argument)
-        inputs.append(InputSpec(InputKind.USER_INPUT, own, None))
-    outputs = [
-        OutputSpec(OutputKind.BUFFER_MUTATION, TensorArgument(node.name), label)
-        for label, node in written.writes.items()
-    ]
-    for position, returned in enumerate(graph.signature.returned):
-        if isinstance(returned, Result):
-            own = TensorArgument(written.outputs[returned.index].name)
-        else:
-            own = ConstantArgument(f"output{position}", returned)
-        outputs.append(OutputSpec(OutputKind.USER_OUTPUT, own, None))
-    return ExportGraphSignature(inputs, outputs)
+            known = names.arguments[position] if position < len(names.arguments) else f"argument{position}"
+            own = ConstantArgument(written.names.get(known, known), argument)
+        specs.append(InputSpec(InputKind.USER_INPUT, own, None))
+    return specs

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tenon import dtypes, fx
-from tenon.engine.aval import Shape
+from tenon.engine.aval import Aval, Shape
 from tenon.errors import LoweringError
 from tenon.export.captured import CapturedGraph
 from tenon.export.layers import Layers, input_of
+from tenon.export.operators import operator_name, target_of
+from tenon.export.signature import TensorArgument
 from tenon.export.sizes import FUNCTIONS, Expression
 from tenon.graph.graph import Node, NodeArgument, Ref
+from tenon.kernels.meta import META
+from tenon.tensors.tensor import Tensor
 
 #: Ops whose sizes are those that code asks for; see ``graph/shape_requests.py``.
 _METHODS = frozenset({"reshape", "view", "split", "index"})
@@ -28,24 +32,33 @@ class PythonGraph:
 
     graph: fx.Graph
     names: Mapping[str, str]
-    #: The nodes of the graph's outputs, and of the values written into state, by its label.
+    #: The nodes of the graph's outputs, and of the values written into state and arguments, by its label.
     outputs: list[fx.Node]
     writes: dict[str, fx.Node]
 
 
-def python_graph(graph: CapturedGraph, *, lifted: bool, layers: Layers | None = None) -> PythonGraph:
+def python_graph(
+    graph: CapturedGraph,
+    *,
+    lifted: bool,
+    layers: Layers | None = None,
+    arguments: Sequence[str] = (),
+    classes: Mapping[str, str] | None = None,
+) -> PythonGraph:
     """Return ``graph`` as an ``fx.Graph`` without its output node.
 
     State is a placeholder each if ``lifted``, as in ``ExportedProgram.graph_module``, else an attribute of
     the module. With ``layers``, their calls are calls of modules, and reshapes, splits and slices are methods
-    of tensors, which let pruning give other sizes.
+    of tensors, which let pruning give other sizes. ``arguments`` names all leaves of the arguments; those
+    that are plain values are then placeholders of a lifted graph. ``classes`` has the class of each module by
+    its path, for ``meta``.
     """
     if graph.scalars:
         raise LoweringError(
             "a training step reads numbers that change from step to step, for which torch.export has no "
             "form. Save it with tenon.export.save."
         )
-    return Writer(graph, lifted, layers).written()
+    return Writer(graph, lifted, layers, arguments, classes or {}).written()
 
 
 def attribute_name(label: str) -> str:
@@ -56,25 +69,37 @@ def attribute_name(label: str) -> str:
 class Writer:
     """Writes the nodes of an op graph as those of an ``fx.Graph``."""
 
-    def __init__(self, graph: CapturedGraph, lifted: bool, layers: Layers | None) -> None:
+    def __init__(
+        self,
+        graph: CapturedGraph,
+        lifted: bool,
+        layers: Layers | None,
+        arguments: Sequence[str] = (),
+        classes: Mapping[str, str] | None = None,
+    ) -> None:
         self.source, self.lifted, self.layers = graph, lifted, layers
+        self.arguments, self.classes = arguments, classes or {}
         self.graph = fx.Graph()
         self.values: dict[Ref, fx.Node] = {}
         self.symbols: dict[str, fx.Node] = {}
         self.names: dict[str, str] = {}
+        self.paths = state_paths(graph)
+        #: How often each function was called so far.
+        self.counts: dict[str, int] = {}
 
     def written(self) -> PythonGraph:
         """Return the graph and what its nodes stand for."""
         states = [node for node in self.source.nodes if node.value is not None and node.kind != "scalar"]
         if self.lifted:
+            states.sort(key=lambda node: node.kind == "constant")  # after the parameters and buffers
             for node in states:
                 self.values[node.out()] = self._placeholder(node)
-        for node in self.source.arguments:
-            self.values[node.out()] = self._placeholder(node)
+        self._place_arguments()
         if not self.lifted:
             for node in states:
                 if self.layers is None or node.label not in self.layers.labels:
-                    self.values[node.out()] = self.graph.get_attr(state_path(self.source, node))
+                    own = self.graph.get_attr(self.paths[node])
+                    self.values[node.out()] = self._valued(own, node.avals[0])
         for label, axes in self.source.dynamic.items():
             for axis, name in axes.items():
                 if name not in self.symbols:
@@ -86,15 +111,31 @@ class Writer:
         writes = {w.target.label: self.values[w.value] for w in self.source.writes}
         return PythonGraph(self.graph, self.names, outputs, writes)
 
+    def _place_arguments(self) -> None:
+        """Add a placeholder for each argument, in order; for plain values if they have names."""
+        tensors = iter(self.source.arguments)
+        for index, argument in enumerate(self.source.signature.arguments):
+            if isinstance(argument, TensorArgument):
+                node = next(tensors)
+                self.values[node.out()] = self._placeholder(node)
+            elif self.lifted and index < len(self.arguments):
+                made = self.graph.placeholder(attribute_name(self.arguments[index]))
+                made.meta["val"] = argument
+                self.names[self.arguments[index]] = made.name
+
     def _placeholder(self, node: Node) -> fx.Node:
         role = self.source.signature.states.get(node.label)
         prefix = {"parameter": "p_", "buffer": "b_", None: ""}.get(role, "c_")
         if node.kind == "constant":
             prefix = "c_"
-        label = node.label or f"constant_{len(self.names)}"
-        made = self.graph.placeholder(prefix + attribute_name(label))
-        made.meta["val"] = node.avals[0]
-        self.names[state_path(self.source, node)] = made.name
+        path = self.paths.get(node, node.label)
+        made = self._valued(self.graph.placeholder(prefix + attribute_name(path)), node.avals[0])
+        self.names[path] = made.name
+        return made
+
+    def _valued(self, made: fx.Node, aval: Aval) -> fx.Node:
+        """Note the shape and dtype of the value, as a tensor without data."""
+        made.meta["val"] = Tensor.make(aval, META)
         return made
 
     def _call(self, sized: Node, node: Node) -> None:
@@ -102,17 +143,17 @@ class Writer:
         if made is None:
             args = tuple(self._argument(a) for a in sized.args)
             attrs = {name: self._argument(value) for name, value in sized.attrs.items()}
-            made = self.graph.call_function(node.op, args, attrs)
-        made.meta["nn_module_path"], made.meta["where"] = node.module, node.where
+            name = operator_name(node)
+            made = self.graph.create_node("call_function", target_of(node), args, attrs, name)
+        self._describe(made, node)
         visible = node.op.outputs or len(node.avals)
         if node.op.outputs == 1:
-            made.meta["val"] = node.avals[0]
-            self.values[node.out()] = made
+            self.values[node.out()] = self._valued(made, node.avals[0])
             return
+        made.meta["val"] = tuple(Tensor.make(aval, META) for aval in node.avals[:visible])
         for index in range(min(visible, len(node.avals))):
             item = self.graph.call_function(operator.getitem, (made, index))
-            item.meta["val"] = node.avals[index]
-            self.values[node.out(index)] = item
+            self.values[node.out(index)] = self._valued(item, node.avals[index])
 
     def _layer_or_method(self, sized: Node, node: Node) -> fx.Node | None:
         """Write ``node`` as the call of a layer, or of a method that requests sizes; None for others."""
@@ -130,6 +171,20 @@ class Writer:
             return self.graph.call_function(operator.getitem, (x, attrs["key"]))
         shape = _with_inferred(node.args[0].aval.shape, node.avals[0].shape, attrs["shape"])
         return self.graph.call_method("reshape", (x, shape))
+
+    def _describe(self, made: fx.Node, node: Node) -> None:
+        """Note which module, which line and which function the call comes from."""
+        function = operator_name(node)
+        number = self.counts[function] = self.counts.get(function, 0) + 1
+        made.meta["torch_fn"] = (f"{function}_{number}", f"function.{function}")
+        path, places = "", {}
+        for part in ["", *node.module.split(".")] if node.module else [""]:
+            path = f"{path}.{part}".strip(".")
+            places[path] = (path, self.classes.get(path, ""))
+        made.meta["nn_module_stack"] = places
+        if node.where:
+            file, _, line = node.where.rpartition(":")
+            made.meta["stack_trace"] = f'  File "{file}", line {line}'
 
     def _argument(self, value: NodeArgument) -> Any:  # of any type
         if value.__class__ is Ref:
@@ -168,8 +223,17 @@ def _with_inferred(before: Shape, after: Shape, shape: tuple[Any, ...]) -> tuple
     return (*shape[:start], -1, *shape[start + 1 :]) if merged and all(after) else shape
 
 
-def state_path(graph: CapturedGraph, node: Node) -> str:
-    """Return the path at which a module of the graph holds the state or constant ``node``."""
-    if node.kind == "constant":
-        return f"constants.{graph.nodes.index(node)}"
-    return node.label
+def state_paths(graph: CapturedGraph) -> dict[Node, str]:
+    """Return the path at which a module of the graph holds each state and constant."""
+    paths: dict[Node, str] = {}
+    taken = {node.label for node in graph.inputs}
+    number = 0
+    for node in graph.nodes:
+        if node.kind == "input" and node.value is not None:
+            paths[node] = node.label
+        elif node.kind == "constant":
+            while f"lifted_tensor_{number}" in taken:
+                number += 1
+            paths[node] = f"lifted_tensor_{number}"
+            number += 1
+    return paths

@@ -41,6 +41,8 @@ class Options:
     #: Names of composites, or of their kinds, that are recorded as one call; None: all are.
     whole: Set[str] | None = None
     as_run: bool = False
+    #: Whether arguments may change in place; the graph writes to them.
+    changes_arguments: bool = False
 
 
 class CaptureRecorder(Recorder):

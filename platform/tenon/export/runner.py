@@ -53,6 +53,8 @@ class Runner:
         }
         #: The graph at the sizes of earlier runs.
         self._at: dict[tuple[tuple[str, int], ...], CapturedGraph] = {}
+        #: By name, the arguments that the last run changed in place.
+        self.changed: dict[str, np.ndarray] = {}
         #: By name, the number that the next run reads: set a learning rate here.
         self.scalars: dict[str, float] = {scalar.name: scalar.value for _, scalar in graph.scalars}
 
@@ -60,6 +62,9 @@ class Runner:
         """Run once; return what the function returned, with new tensors."""
         leaves = self.graph.signature.flatten(args, kwargs)
         outputs = self.run([as_array(leaf) for leaf in leaves])
+        given = dict(zip(self.graph.signature.inputs, leaves, strict=True))
+        for name, array in self.changed.items():
+            given[name].copy_(wrap(array, device="cpu"))
         return self.graph.signature.unflatten([wrap(array, device="cpu") for array in outputs])
 
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -74,7 +79,8 @@ class Runner:
             check_guard(guard, interpreter.values)
         results = [np.array(array) for array in outputs]
         for target, array in writes.items():
-            self.state[target.label] = np.array(array)
+            own = self.changed if target.value is None else self.state
+            own[target.label] = np.array(array)
         for _, scalar in graph.scalars:
             self.scalars[scalar.name] += scalar.increment
         return results

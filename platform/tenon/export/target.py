@@ -54,6 +54,11 @@ class Target:
 
         Bundles call it before ``lowered``, which a target may override.
         """
+        if graph.changed:
+            raise LoweringError(
+                f"it returns results only, and the function changes its argument {graph.changed[0]!r} in "
+                "place. Change a copy of it."
+            )
         if not self.guards:
             refuse_decisions(graph)
         if graph.symbols and not self.dynamic:

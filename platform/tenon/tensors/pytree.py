@@ -85,7 +85,7 @@ def register_pytree_node(
     REGISTERED[cls] = Node(flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
-def _children(tree: Nested) -> tuple[type | str, Context, list[Nested]] | None:
+def tree_children(tree: Nested) -> tuple[type | str, Context, list[Nested]] | None:
     """Return ``(type, context, children)`` of a container, None for a leaf."""
     kind = type(tree)
     if kind in _MAPPINGS:
@@ -111,7 +111,7 @@ def tree_flatten(tree: Nested, is_leaf: LeafTest | None = None) -> tuple[list[Ne
     >>> tree_unflatten([x * 10 for x in leaves], spec)
     {'a': 10, 'b': (20, [30])}
     """
-    parts = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    parts = None if is_leaf is not None and is_leaf(tree) else tree_children(tree)
     if parts is None:
         return [tree], LEAF
     kind, context, children = parts
@@ -188,7 +188,7 @@ def tree_structure(tree: Nested, is_leaf: LeafTest | None = None) -> TreeSpec:
 
 def tree_is_leaf(tree: Nested, is_leaf: LeafTest | None = None) -> bool:
     """Return whether ``tree`` is a single leaf, not a container."""
-    return (is_leaf is not None and is_leaf(tree)) or _children(tree) is None
+    return (is_leaf is not None and is_leaf(tree)) or tree_children(tree) is None
 
 
 def tree_map_(

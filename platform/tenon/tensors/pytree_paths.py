@@ -12,7 +12,7 @@ from tenon.tensors.pytree import (
     Context,
     LeafTest,
     TreeSpec,
-    _children,
+    tree_children,
     tree_flatten,
     tree_unflatten,
 )
@@ -97,7 +97,7 @@ def tree_map_with_path(
 
 def _walk(tree: Nested, path: Path, is_leaf: LeafTest | None, pairs: list[tuple[Path, Nested]]) -> None:
     """Append ``(path, leaf)`` of every leaf of ``tree``, which is at ``path``, to ``pairs``."""
-    parts = None if is_leaf is not None and is_leaf(tree) else _children(tree)
+    parts = None if is_leaf is not None and is_leaf(tree) else tree_children(tree)
     if parts is None:
         pairs.append((path, tree))
         return

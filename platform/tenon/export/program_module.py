@@ -1,0 +1,83 @@
+"""``ExportedProgram.module()``: a module that runs a program's graph on the arguments of the exported one."""
+
+from __future__ import annotations
+
+from tenon import fx
+from tenon.engine.op import Op, table
+from tenon.engine.types import Nested
+from tenon.export.captured import CapturedGraph
+from tenon.export.layers import Layers
+from tenon.export.python_graph import PythonGraph, python_graph, state_paths
+from tenon.export.runner import argument_sizes
+from tenon.export.signature import Signature
+from tenon.graph.graph import Ref
+from tenon.nn.module import Module
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
+
+
+class ProgramModule(fx.GraphModule):
+    """Runs an exported program on the arguments of the exported module, whose parameters it has by name."""
+
+    _signature: Signature
+    _checked: CapturedGraph | None
+
+    def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
+        """Check the arguments, run the graph, and return the result in the module's structure."""
+        tensors = self._signature.flatten(args, kwargs)
+        if self._checked is not None:
+            argument_sizes(self._checked, [tensor.raw for tensor in tensors])
+        return self._signature.unflatten(super().__call__(*tensors))
+
+
+def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = None) -> ProgramModule:
+    """Return ``graph`` as a module with its state; ``check``: whether calls check shapes and dtypes."""
+    written = python_graph(graph, lifted=False, layers=layers)
+    kept = _kept_values(graph, written)
+    for write in graph.writes:
+        label = write.target.label
+        target = written.names.get(label)
+        if write.target.value is None:
+            owner = next(n for n in written.graph.nodes if n.op == "placeholder" and n.name == target)
+        else:
+            owner = written.graph.get_attr(label)
+        written.graph.call_method("copy_", (owner, kept[write.value]))
+    written.graph.output(tuple(kept[ref] for ref in graph.outputs))
+    root: dict[str, Tensor | Module] = dict(graph_state(graph))
+    if layers is not None:
+        root = {path: value for path, value in root.items() if path not in layers.labels}
+        root.update(layers.modules)
+    made = ProgramModule(root, written.graph, "Program")
+    made._signature, made._checked = graph.signature, graph if check else None
+    return made
+
+
+def _kept_values(graph: CapturedGraph, written: PythonGraph) -> dict[Ref, fx.Node]:
+    """Return the nodes of outputs and of written values: copies of those in memory that is written."""
+    nodes = dict(zip(graph.outputs, written.outputs, strict=True))
+    nodes |= {write.value: written.writes[write.target.label] for write in graph.writes}
+    targets = {write.target for write in graph.writes}
+    clone = table["clone"]
+    return {
+        ref: written.graph.call_function(clone, (node,)) if _owner(ref) in targets else node
+        for ref, node in nodes.items()
+    }
+
+
+def _owner(ref: Ref) -> object:
+    """Return the node in whose memory a value may lie."""
+    while ref.node.kind == "call" and _may_view(ref.node.op) and ref.node.refs:
+        ref = next(iter(ref.node.refs))
+    return ref.node
+
+
+def _may_view(op: Op) -> bool:
+    return bool(op.view)
+
+
+def graph_state(graph: CapturedGraph) -> dict[str, Tensor]:
+    """Return the tensors that the graph holds, by the paths at which a module has them."""
+    return {
+        path: wrap(node.value, device="cpu") if node.kind == "constant" else node.value
+        for node, path in state_paths(graph).items()
+    }
