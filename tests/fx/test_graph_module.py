@@ -117,3 +117,14 @@ def test_readable_code_has_shapes_and_the_programs_lines():
     assert "code: return F.log_softmax(self.inner(self.first(x)), dim=-1)" in text
     assert all(line == line.rstrip() for line in text.split("\n"))
     assert "\033[2m# File" in traced.print_readable(print_output=False, colored=True)
+
+
+def test_functions_without_a_name_are_globals_of_the_code():
+    class Draw(nn.Module):
+        def forward(self, x):
+            return x + tenon.rand(3)
+
+    module = tenon.export.export(Draw(), (tenon.zeros(3),)).module()
+
+    assert module(tenon.ones(3)).shape == (3,)
+    assert next(node for node in module.graph.nodes if "host_draw" in node.name).is_impure()

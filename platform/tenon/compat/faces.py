@@ -9,7 +9,10 @@ FACES: dict[str, tuple[str, ...]] = {
     "tenon._inductor": ("tenon._inductor: config",),
     "tenon._inductor.utils": ("tenon.compat.accelerator: GPU_TYPES",),
     "tenon._logging": (),
-    "tenon._ops": ("tenon.ops.aten: Operator as OpOverload, Operator as OpOverloadPacket",),
+    "tenon._ops": (
+        "tenon.ops.aten: Operator as OpOverload, Operator as OpOverloadPacket",
+        "tenon: ops",
+    ),
     "tenon._subclasses": (),
     "tenon.ao": ("tenon.ao: nn, quantization",),
     "tenon.ao.quantization": (

@@ -9,10 +9,12 @@ from tenon.export.captured import CapturedGraph
 from tenon.export.layers import Layers
 from tenon.export.python_graph import PythonGraph, python_graph, state_paths
 from tenon.export.runner import argument_sizes
-from tenon.export.signature import Signature
+from tenon.export.signature import Result, Signature
+from tenon.export.values import is_plain
 from tenon.graph.graph import Ref
 from tenon.nn.module import Module
 from tenon.tensors.creation.create import wrap
+from tenon.tensors.pytree import TreeSpec
 from tenon.tensors.tensor import Tensor
 
 
@@ -21,13 +23,16 @@ class ProgramModule(fx.GraphModule):
 
     _signature: Signature
     _checked: CapturedGraph | None
+    #: Whether the graph's output has the structure of the result, not a tuple of its tensors.
+    _structured: bool
 
     def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Check the arguments, run the graph, and return the result in the module's structure."""
         tensors = self._signature.flatten(args, kwargs)
         if self._checked is not None:
             argument_sizes(self._checked, [tensor.raw for tensor in tensors])
-        return self._signature.unflatten(super().__call__(*tensors))
+        result = super().__call__(*tensors)
+        return result if self._structured else self._signature.unflatten(result)
 
 
 def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = None) -> ProgramModule:
@@ -42,14 +47,26 @@ def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = No
         else:
             owner = written.graph.get_attr(label)
         written.graph.call_method("copy_", (owner, kept[write.value]))
-    written.graph.output(tuple(kept[ref] for ref in graph.outputs))
+    outputs = tuple(kept[ref] for ref in graph.outputs)
+    structured = all(
+        isinstance(r, Result) or is_plain(r) for r in graph.signature.returned
+    ) and _is_plain_nest(graph.signature.out_spec)
+    written.graph.output(graph.signature.unflatten(outputs) if structured else outputs)
     root: dict[str, Tensor | Module] = dict(graph_state(graph))
     if layers is not None:
         root = {path: value for path, value in root.items() if path not in layers.labels}
         root.update(layers.modules)
     made = ProgramModule(root, written.graph, "Program")
     made._signature, made._checked = graph.signature, graph if check else None
+    made._structured = structured
     return made
+
+
+def _is_plain_nest(spec: TreeSpec) -> bool:
+    """Whether a structure has tuples, lists and dictionaries only, which a graph can return."""
+    return spec.is_leaf() or (
+        spec.type in (tuple, list, dict) and all(map(_is_plain_nest, spec.children_specs))
+    )
 
 
 def _kept_values(graph: CapturedGraph, written: PythonGraph) -> dict[Ref, fx.Node]:

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tenon.dtypes import dtype
 from tenon.fx.names import public_name
 from tenon.ops.aten import Operator
 from tenon.tensors.tensor import Tensor
@@ -89,7 +90,8 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:  # annotation
     if origin is list:
         (element,) = typing.get_args(signature_type)
         return _is_list_of(element, argument_type)
-    if signature_type is float and argument_type is int:
+    # PyTorch's operators take dtypes as integers.
+    if (signature_type, argument_type) in ((float, int), (int, dtype)):
         return True
     return _is_subclass(argument_type, signature_type)
 
@@ -165,6 +167,8 @@ def _bound(
         return None
     given = set(bound.arguments)
     bound.apply_defaults()
+    if is_method and "self" in bound.arguments:  # which PyTorch calls input
+        bound.arguments = {("input" if k == "self" else k): v for k, v in bound.arguments.items()}
     positional: list[Nested] = []
     named: dict[str, Nested] = {}
     for index, (name, value) in enumerate(bound.arguments.items()):

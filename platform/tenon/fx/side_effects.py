@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tenon.engine.op import Kind, table
 from tenon.functions.checks import _assert, _assert_async
 from tenon.fx.names import public_name
 from tenon.ops.aten import Operator
@@ -49,11 +50,20 @@ def is_impure(node: Node, impure_random: bool = True) -> bool:
     if node.op != "call_function":
         return False
     target = node.target
+    if node.kwargs.get("out") is not None:
+        return True
     if isinstance(target, Operator):
-        return target.name.endswith("_") and not target.name.endswith("__")
+        written = target.name.endswith("_") and not target.name.endswith("__")
+        return written or (impure_random and _is_random(target))
     if impure_random and public_name(target) in _RANDOM:
         return True
     return target in side_effectful_functions
+
+
+def _is_random(target: Operator) -> bool:
+    """Whether an operator draws random numbers, or is an op that has effects."""
+    op = table.by_name.get(getattr(target, "op_name", target.name))
+    return f"tenon.{target.name}" in _RANDOM or (op is not None and op.kind is Kind.RANDOM)
 
 
 def _called_module(node: Node) -> object:

@@ -77,7 +77,8 @@ class Statements:
 
     def add_global(self, hint: str, value: object) -> str:
         """Return the global name of ``value`` in the code, derived from ``hint``."""
-        if hint.startswith("tenon.") and not isinstance(value, str):
+        importable = all(map(str.isidentifier, hint.split(".")))  # a lambda is not
+        if importable and hint.startswith("tenon.") and not isinstance(value, str):
             return hint
         name = hint.replace(".", "_")
         if getattr(builtins, name, self) is value or BUILT_IN_NAMES.get(name, self) is value:

@@ -55,12 +55,15 @@ class Operator:
         others = [v for v in overloaded(arguments_of(args, options)) if not isinstance(v, Value)]
         if others:  # a Proxy of a program that is traced
             return handle(self, others, args, options)
+        if not args and "input" in options:  # as normalize_function names it
+            args = (options.pop("input"),)
         if self.name == "index":
             keys = tuple(slice(None) if k is None else k for k in args[1])
             if not keys:
                 raise IndexRangeError("at least one index must be provided (got an empty list of indices)")
             return args[0][keys]
-        return self._function(type(args[0]) if args else object)(*args, **options)
+        method = bool(args) and "out" not in options  # which methods do not take
+        return self._function(type(args[0]) if method else object)(*args, **options)
 
     def _function(self, kind: type) -> Callable[..., Operand]:
         """Return what computes the operator for a first argument of type ``kind``."""
