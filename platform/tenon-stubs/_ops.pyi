@@ -4,3 +4,4 @@
 
 from tenon.ops.aten import Operator as OpOverload
 from tenon.ops.aten import Operator as OpOverloadPacket
+from tenon import ops as ops
