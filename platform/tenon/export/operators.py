@@ -7,32 +7,7 @@ from __future__ import annotations
 
 from tenon.fx.experimental.operator_calls import OpTarget
 from tenon.graph.graph import Node
-
-#: Ops over one to three axes.
-_RANKED = {
-    "conv": "conv{}d",
-    "convolution": "conv{}d",
-    "conv_input_grad": "conv_transpose{}d",
-    "max_pool": "max_pool{}d",
-    "avg_pool": "avg_pool{}d",
-    "adaptive_avg_pool": "adaptive_avg_pool{}d",
-    "lp_pool": "lp_pool{}d",
-}
-_NAMES = {
-    "attention": "scaled_dot_product_attention",
-    "batch_norm_inference": "batch_norm",
-    "cast": "to",
-    "cross_entropy": "cross_entropy_loss",
-    "gru_sequence": "gru",
-    "inv": "linalg_inv",
-    "lstm_sequence": "lstm",
-    "rnn_sequence": "rnn_tanh",
-    "slice_axis": "slice",
-    "solve": "linalg_solve",
-    "sum_to": "sum",
-    "take": "index",
-    "vector_norm": "linalg_vector_norm",
-}
+from tenon.ops.aten_calls import exported_name
 
 
 def operator_name(node: Node) -> str:
@@ -43,24 +18,7 @@ def operator_name(node: Node) -> str:
     >>> [operator_name(node) for node in tenon.export.capture(layer, tenon.ones(1, 2, 5)).calls]
     ['conv1d']
     """
-    name = str(node.op.name)
-    if name in _RANKED:
-        return _RANKED[name].format(max(len(node.avals[0].shape) - 2, 1))
-    if name == "index":
-        return _indexing(node)
-    return _NAMES.get(name, name)
-
-
-def _indexing(node: Node) -> str:
-    """Return the first of the operators as which PyTorch runs ``x[key]``."""
-    for part in node.attrs["key"]:
-        if isinstance(part, int):
-            return "select"
-        if part is None:
-            return "unsqueeze"
-        if isinstance(part, slice) and part != slice(None):
-            return "slice"
-    return "alias"
+    return exported_name(node.op.name, len(node.avals[0].shape), node.attrs)
 
 
 def target_of(node: Node) -> OpTarget:

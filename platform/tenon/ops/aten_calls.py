@@ -89,3 +89,56 @@ def converted(name: str, args: tuple[Any, ...], attrs: Attrs) -> Call | None:  #
     cannot express this call."""
     row = _ROWS.get(name)
     return None if row is None else row(args, attrs)
+
+
+#: Ops over one to three axes -> the operator that ``torch.export`` writes.
+_RANKED = {
+    "conv": "conv{}d",
+    "convolution": "conv{}d",
+    "conv_input_grad": "conv_transpose{}d",
+    "max_pool": "max_pool{}d",
+    "avg_pool": "avg_pool{}d",
+    "adaptive_avg_pool": "adaptive_avg_pool{}d",
+    "lp_pool": "lp_pool{}d",
+}
+#: Other ops whose operator in ``torch.export`` has another name.
+_EXPORTED = {
+    "attention": "scaled_dot_product_attention",
+    "batch_norm_inference": "batch_norm",
+    "cast": "to",
+    "cross_entropy": "cross_entropy_loss",
+    "gru_sequence": "gru",
+    "inv": "linalg_inv",
+    "lstm_sequence": "lstm",
+    "rnn_sequence": "rnn_tanh",
+    "slice_axis": "slice",
+    "solve": "linalg_solve",
+    "sum_to": "sum",
+    "take": "index",
+    "vector_norm": "linalg_vector_norm",
+}
+
+
+def exported_name(name: str, rank: int, attrs: Attrs) -> str:
+    """Return the operator that ``torch.export`` writes for the op ``name`` with a result of ``rank`` axes.
+
+    It is less taken apart than what PyTorch runs: ``linear`` is one operator.
+
+    >>> exported_name("convolution", 4, {}), exported_name("relu", 2, {})
+    ('conv2d', 'relu')
+    """
+    if name in _RANKED:
+        return _RANKED[name].format(max(rank - 2, 1))
+    return _indexing(attrs["key"]) if name == "index" else _EXPORTED.get(name, name)
+
+
+def _indexing(key: tuple[Any, ...]) -> str:  # numbers, slices, None and ...
+    """Return the first of the operators as which PyTorch runs ``x[key]``."""
+    for part in key:
+        if isinstance(part, int):
+            return "select"
+        if part is None:
+            return "unsqueeze"
+        if isinstance(part, slice) and part != slice(None):
+            return "slice"
+    return "alias"
