@@ -35,7 +35,7 @@ def megabytes(config: Config) -> int:
     text = config.setting("cpu_keep_mb", str(_DEFAULT_MB)) or "0"
     if not text.isdecimal():
         raise errors.ConfigError(
-            f"TENON_CPU_KEEP_MB is {text!r}; give megabytes, or 0 to leave the allocator alone."
+            f"TENON_CPU_KEEP_MB is {text!r}; set megabytes, or 0 to leave the allocator unchanged."
         )
     return min(int(text), _MOST_MB)
 

@@ -2,7 +2,7 @@
 
 Each class derives from ``TenonError`` and from the built-in exceptions that Python and PyTorch raise in
 the same place, so ``except RuntimeError`` written for PyTorch and ``except ValueError`` written for
-NumPy both keep working. A message says what happened, with which values and in which path, and what to
+NumPy both keep working. A message states what happened, with which values and in which path, and what to
 do next. Whoever raises writes the message; the path of the failing module is added to its text on the way
 out.
 """
@@ -43,7 +43,7 @@ class DivisionByZeroError(TenonError, ZeroDivisionError, RuntimeError):
 
 
 class DTypeError(TenonError, RuntimeError, TypeError):
-    """An element type is not accepted, or a conversion would lose what it must keep."""
+    """A dtype is not supported, or a conversion would lose information that it must preserve."""
 
 
 class IndexRangeError(TenonError, IndexError, RuntimeError):
@@ -243,7 +243,7 @@ class UnsafeCheckpointError(CheckpointError, UnpicklingError):
 
 
 class FileObjectError(TenonError, TypeError, AttributeError):
-    """What should be a file lacks what a file has."""
+    """A file object lacks a method of files."""
 
 
 class CheckpointDeviceError(CheckpointError, DeviceError):

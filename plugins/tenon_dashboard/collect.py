@@ -245,5 +245,5 @@ def _nanoseconds(value: object, key: str) -> int:
 def _integer(args: JsonObject, key: str) -> int:
     value = args.get(key)
     if type(value) is not int or not -_ORIGIN_LIMIT < value < _ORIGIN_LIMIT:
-        raise Unusable(f"`{key}` of [memory] is no whole number")
+        raise Unusable(f"`{key}` of [memory] is not an integer")
     return value

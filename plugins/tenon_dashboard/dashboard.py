@@ -140,7 +140,7 @@ def _state(rank: int, reading: Reading) -> JsonObject:
 def _integer(request: Request, name: str, otherwise: int) -> int:
     text = request.args.get(name, str(otherwise))
     if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > 18:
-        raise Refused(f"{name} is no whole number: {text[:50]!r}")
+        raise Refused(f"{name} is not an integer: {text[:50]!r}")
     return int(text)
 
 

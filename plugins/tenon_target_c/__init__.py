@@ -1,1 +1,1 @@
-"""The target ``c``: a captured graph as C99 with no dependency, in which nothing is allocated after start."""
+"""The target ``c``: a captured graph as C99 without dependencies that allocates no memory after its start."""

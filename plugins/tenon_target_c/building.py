@@ -1,4 +1,4 @@
-"""Turn a lowered graph into a ``Program``: views, steps, and the memory of arguments and results."""
+"""Build a ``Program`` from a lowered graph: views, steps, and the memory of arguments and results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tenon_target_c.values import View, holding, reserve
 
 
 def build(graph: CapturedGraph) -> Program:
-    """Return the program of ``graph``; LoweringError names all that has no form in C."""
+    """Return the program of ``graph``; LoweringError lists all calls that cannot be written in C."""
     lowering = Lowering(graph)
     fold_channels(lowering)
     drop_unused(lowering.graph)
@@ -86,7 +86,7 @@ def _input(program: Program, node: Node, written: bool) -> View:
 
 
 def _place_results(program: Program) -> None:
-    """Let outputs lie in the caller's memory, and add the writes of state at the end."""
+    """Place outputs in the caller's memory, and append the writes of state."""
     graph = program.graph
     for position, ref in enumerate(graph.outputs):
         view = program.views[ref]

@@ -12,7 +12,7 @@ Emitter: TypeAlias = Callable[[Program, Node], None]
 
 #: The emitter of each op that has one; ops with an expression need none.
 EMITTERS: dict[str, Emitter] = {}
-#: Whether a call of the op can be emitted, for those where that depends on the call.
+#: A predicate for ops of which only some calls can be emitted.
 CONDITIONS: dict[str, Callable[[Node], bool]] = {}
 
 

@@ -1,7 +1,7 @@
 """Translate the expressions of elementwise ops (``tenon.extend.expressions``) into C.
 
 Everything is computed in one C type, that of the op's operands. Functions of float32 that C compilers cannot
-vectorize are ours, in ``kernels/mathematics.h``.
+vectorize are implemented in ``kernels/mathematics.h``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _OPERATORS = {
     ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
     ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
 }  # fmt: skip
-#: Functions with a version of ours for floats; the others are C's.
+#: Functions with an implementation of this target for floats; the others are C's.
 _OWN = frozenset(
     {"exp", "log", "tanh", "sigmoid", "erf", "maximum", "minimum", "remainder", "erfinv", "digamma"}
 )

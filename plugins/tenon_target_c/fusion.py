@@ -11,7 +11,7 @@ from collections.abc import Set
 from tenon.extend import Graph, Node, Ref
 from tenon_target_c.families.elementwise import is_elementwise
 
-#: The most calls in a group, and the most arrays that it reads.
+#: The maximum number of calls in a group, and of arrays that it reads.
 MOST_CALLS, MOST_ARRAYS = 32, 10
 
 

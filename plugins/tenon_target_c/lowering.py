@@ -1,7 +1,7 @@
-"""Bring a graph into the form that the emitters take: in ops that have one, with known values computed.
+"""Lower a graph to ops that have an emitter, and compute its constant subexpressions.
 
-Composites without an emitter are taken apart (``tenon.extend.lower``); every call that is left has an emitter
-or an expression, or is a view.
+Composites without an emitter are replaced by their parts (``tenon.extend.lower``); every remaining call has
+an emitter or an expression, or is a view.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tenon_target_c.emitters import EMITTERS, emittable
 from tenon_target_c.families.elementwise import MORE, WHOLE, is_elementwise
 from tenon_target_c.values import supported
 
-#: Views whose forward may have to copy, which is done where it has to.
+#: View ops that copy if the strides require it.
 _ALSO_COPIES = frozenset({"sum_to", "window_of"})
 
 
@@ -28,14 +28,14 @@ class Lowering:
         compute_known(copy)
         drop_unused(copy)
         self.graph = in_c_ops(copy)
-        #: The numbers of values that no run changes.
+        #: The arrays of values that no run changes.
         self.known = compute_known(self.graph)
         _remove_identities(self.graph)
         drop_unused(self.graph)
 
 
 def ops_in_c() -> frozenset[str]:
-    """Return the names of all ops of which some calls have a form in C."""
+    """Return the names of all ops of which some calls can be written in C."""
     named = {name: getattr(ops, name) for name in dir(ops)}
     return frozenset(
         name
@@ -49,7 +49,7 @@ def _has_expression(op: Op) -> bool:
 
 
 def in_c_ops(graph: CapturedGraph) -> CapturedGraph:
-    """Return ``graph`` in calls that have a form in C; LoweringError names what has none."""
+    """Return ``graph`` lowered to calls that can be written in C; LoweringError lists the others."""
     result = lower(graph, ops_in_c(), rejected=_without_form)
     problems = [described(node) for node in _without_form(result)]
     problems += [
@@ -71,7 +71,7 @@ def _without_form(graph: CapturedGraph) -> list[Node]:
 
 
 def has_form(node: Node) -> bool:
-    """Whether there is C for a call, with its dtypes and attrs."""
+    """Whether a call, with its dtypes and attrs, can be written in C."""
     if not all(supported(a) for a in (*node.avals, *(r.aval for r in node.refs if not r.scalar))):
         return False
     if node.op.view and node.name not in _ALSO_COPIES:
@@ -80,7 +80,7 @@ def has_form(node: Node) -> bool:
 
 
 def compute_known(graph: Graph) -> dict[Ref, np.ndarray]:
-    """Replace calls of known values by constants; return the numbers of all known values."""
+    """Replace calls on constants by constants; return the arrays of all known values."""
     known: dict[Ref, np.ndarray] = {}
     changes: dict[Ref, Ref] = {}
     written = {w.target for w in graph.writes}
@@ -108,7 +108,7 @@ def compute_known(graph: Graph) -> dict[Ref, np.ndarray]:
 
 
 def _computed(node: Node, known: dict[Ref, np.ndarray], changes: dict[Ref, Ref]) -> list[np.ndarray]:
-    """Compute a call of known values now."""
+    """Compute a call on known values."""
     args = [wrap(known[changes.get(a, a)]) if a.__class__ is Ref else a for a in node.args]
     with no_grad():
         result = node.op(*args, **node.attrs)
@@ -118,7 +118,7 @@ def _computed(node: Node, known: dict[Ref, np.ndarray], changes: dict[Ref, Ref])
 
 
 def _remove_identities(graph: Graph) -> None:
-    """Let readers of copies and aliases read their operand: values never change."""
+    """Replace copies and aliases by their operands, as values never change."""
     changes: dict[Ref, Ref] = {}
     for node in graph.calls:
         position = 1 if node.name == "copy" else 0

@@ -1,6 +1,8 @@
-"""Lay out the memory of a program: an arena for each C type, in which buffers share places in turn.
+"""Lay out the memory of a program: an arena for each C type, in which buffers with disjoint lifetimes share
+memory.
 
-Offsets are in elements. Largest first, each in the lowest gap that is free during its whole life.
+Offsets are in elements. The largest buffer is placed first, each at the lowest offset that is free during its
+lifetime.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Merge into a product what its kernel can do at the end.
+"""Merge calls after a product into its kernel's epilogue.
 
 Products by and sums with constants per channel (an inference batch norm) become part of a convolution's
-filters and bias. An addition of an equally shaped array, then ReLU, are done while the sums are in registers.
+filters and bias. An addition of an equally shaped array, then ReLU, are computed while the sums are in
+registers.
 """
 
 from __future__ import annotations

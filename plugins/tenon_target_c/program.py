@@ -1,8 +1,9 @@
 """``Program``: the steps of a C program under construction, and the values that they read and write.
 
 An emitter (``families/``) reads the views of a node's operands, creates the views of its results and adds
-steps: calls of kernels (``kernels/*.c``) and of generated loops. Views know their buffer, so the lives of
-buffers follow from the steps. Next: ``memory.py`` lays out the arena, ``source.py`` writes the files.
+steps: calls of kernels (``kernels/*.c``) and of generated loops. Views refer to their buffer, so the
+lifetimes of buffers follow from the steps. Next: ``memory.py`` lays out the arena, ``source.py`` writes the
+files.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ class Program:
     scalars: dict[Ref, str] = field(default_factory=dict)
     #: Lines that compute the scalars of a step, and the declarations of scalar inputs.
     scalar_lines: list[str] = field(default_factory=list)
-    #: What holds of the scalars in every run: conditions by which Python decided at the capture.
+    #: Guards on scalars: conditions by which Python branched in the capture, checked in every run.
     conditions: list[str] = field(default_factory=list)
     weights: dict[tuple[str, tuple[int, ...], bytes], View] = field(default_factory=dict)
-    #: Products with the calls that their kernels do at the end: an addition, then ReLU.
+    #: Products with the calls in their kernels' epilogues: an addition, then ReLU.
     merged: dict[Node, list[Node]] = field(default_factory=dict)
 
     # --- values ---
@@ -57,21 +58,21 @@ class Program:
         return self.views[ref]
 
     def known(self, ref: Ref | None) -> np.ndarray | None:
-        """Return the numbers of a value that no run changes, else None."""
+        """Return the array of a value that no run changes; None for other values."""
         if ref is None or ref.__class__ is not Ref:
             return None
         view = self.views.get(ref)
         return view.array if view is not None and view.buffer.kind == "weight" else None
 
     def new(self, node: Node, index: int = 0) -> View:
-        """Make and return the view of an output of ``node``, in the arena."""
+        """Create and return the view of an output of ``node``, in the arena."""
         aval = node.avals[index]
         view = reserve("arena", tuple(aval.shape), aval.dtype)
         self.views[node.out(index)] = view
         return view
 
     def result(self, node: Node) -> View:
-        """Make and return the view of a product's output, after the calls that are merged into it."""
+        """Create and return the view of a product's output, after the calls that are merged into it."""
         last = self.merged.get(node, [node])[-1]
         view = self.new(last)
         self.views[node.out()] = view
@@ -95,7 +96,7 @@ class Program:
         return reserve("arena", (max(count, 1),), np.dtype(dtype))
 
     def weight(self, array: np.ndarray) -> View:
-        """Return a view of numbers that are written to the weights file; equal ones are stored once."""
+        """Return a view of an array that is written to the weights file; equal arrays are stored once."""
         array = np.asarray(array, order="C")
         key = (array.dtype.name, array.shape, array.tobytes() if array.nbytes < 1 << 20 else _address(array))
         if key not in self.weights:
@@ -103,7 +104,7 @@ class Program:
         return self.weights[key]
 
     def dense(self, value: Ref | View) -> View:
-        """Return a view in C order, of a copy if need be."""
+        """Return a view in C order, of a copy if necessary."""
         view = value if isinstance(value, View) else self.view(value)
         return view if view.dense else self.copy(view)
 
@@ -137,7 +138,8 @@ class Program:
         self.steps.append(Step(function, final, error if fallible else ""))
 
     def function(self, text: str, stem: str) -> str:
-        """Return the name of a generated function with body ``text``, in which ``@`` stands for its name."""
+        """Return the name of a generated function with body ``text``, in which ``@`` is replaced by its
+        name."""
         name = self.functions.get(text)
         if name is None:
             name = self.functions[text] = f"{stem}_{len(self.functions)}"

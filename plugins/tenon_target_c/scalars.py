@@ -43,7 +43,7 @@ _COMPARISONS = {"eq": "==", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def condition(program: Program, guard: Guard) -> str:
-    """Return the C condition that a guard on a scalar states."""
+    """Return a guard on a scalar as a C condition."""
     value = scalar_text(program, guard.value)
     if guard.question in _COMPARISONS:
         other = scalar_text(program, guard.other)

@@ -26,7 +26,7 @@ _PREFIXES = {"arena": "a", "weight": "w", "state": "s"}
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names that a program shows: of its arguments and results."""
+    """The public names of a program: those of its arguments and results."""
 
     title: str
     inputs: Sequence[str]
@@ -38,7 +38,7 @@ class Names:
 
 
 def render(program: Program, names: Names) -> dict[str, bytes]:
-    """Return the files of a program by name, but for test vectors."""
+    """Return the files of a program by name, except for the test vectors."""
     sizes = lay_out(program)
     used = [s.function for s in program.steps] + [k for text in program.functions for k in mentioned(text)]
     kernels, header = kernels_source(dict.fromkeys(used))
@@ -143,7 +143,7 @@ def _spec(view: View) -> str:
 
 
 def _arguments(program: Program) -> str:
-    """Return the lines that name the caller's memory, of arguments that steps touch."""
+    """Return the lines that declare the caller's memory of arguments that steps use."""
     lines: dict[str, None] = {}
     used = {"input": False, "output": False}
     for step in program.steps:
@@ -177,7 +177,7 @@ def _argument(value: object) -> str:
 
 
 def base_name(buffer: Buffer) -> str:
-    """Return the C name of the memory that has ``buffer``."""
+    """Return the C name of the memory that contains ``buffer``."""
     if buffer.kind in ("input", "output"):
         return f"{buffer.kind}{buffer.offset}"
     return f"{_PREFIXES[buffer.kind]}_{buffer.ctype}"

@@ -1,7 +1,7 @@
-"""``CTarget``: a folder of C99 that needs no library but the mathematical one, and allocates nothing.
+"""``CTarget``: a folder of C99 that needs no library but ``libm``, and allocates no memory.
 
 ``make test`` in the folder compiles it and compares it with the test vectors. ``run`` does the same from
-Python, with gcc or what the variable CC names.
+Python, with gcc or the compiler in the variable CC.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenon_target_c.sizes import build_sized, largest
 from tenon_target_c.source import Names, render, test_source
 from tenon_target_c.values import CTYPES
 
-#: Files of a folder that are compiled.
+#: The files of a folder that are compiled.
 SOURCES = ("model.c", "model.h", "kernels.c", "kernels.h", "test_model.c")
 _FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 #: Seconds after which a compiler or a program counts as hanging.
@@ -95,7 +95,7 @@ class CTarget(Target):
             return _outputs(report, made.read_bytes(), len(runs))
 
     def unavailable(self) -> str | None:
-        """Return that there is no compiler, or None."""
+        """Return a message if there is no compiler, else None."""
         return None if shutil.which(compiler()) else f"no C compiler: {compiler()}"
 
 
@@ -112,7 +112,7 @@ def _tolerances(graph: CapturedGraph, vectors: Vectors | None) -> tuple[list[flo
 
 
 def _described(array: np.ndarray) -> bytes:
-    """Return type, rank and sizes of an array, and its elements."""
+    """Return the type, rank and sizes of an array, and its bytes."""
     if array.dtype.name not in CTYPES:
         raise errors.DTypeError(f"C programs take no {array.dtype}; they have {', '.join(CTYPES)}.")
     head = np.array([list(CTYPES).index(array.dtype.name), array.ndim, *array.shape], np.int64)

@@ -1,8 +1,8 @@
-"""Where the numbers of a program lie: ``Buffer``, a stretch of memory, and ``View``, a value in one.
+"""The memory of a program: ``Buffer``, a range of memory, and ``View``, a value in one.
 
-A view is described by a NumPy array over memory that is reserved but never touched: an op that only moves
+A view is described by a NumPy array over memory that is reserved but never accessed: an op that only moves
 elements (transpose, slice, expand) runs on that array, and its offset and strides are those of the C
-program. Next: ``program.py`` makes them, ``memory.py`` gives arena buffers their offsets.
+program. Next: ``program.py`` creates them, ``memory.py`` assigns offsets to arena buffers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUFFIXES = {
 
 
 class Buffer:
-    """A stretch of memory of one C type.
+    """A range of memory of one C type.
 
     ``kind`` is "arena" (intermediates), "weight" (constants), "state" (parameters and optimizer state that a
     run writes), "input" or "output" (the caller's).
@@ -44,12 +44,12 @@ class Buffer:
 
     def __init__(self, kind: str, memory: np.ndarray) -> None:
         self.kind = kind
-        #: The flat array that stands for the memory; it has the numbers themselves for weights and state.
+        #: The flat array that represents the memory; of weights and state it has the values.
         self.memory = memory
         self.ctype = CTYPES[memory.dtype.name]
         #: Offset in the arena or among the weights of its type, in elements; the position of an argument.
         self.offset = 0
-        #: The first and the last step that touches it.
+        #: The first and the last step that uses it.
         self.first, self.last = -1, -1
 
     @property
@@ -100,7 +100,7 @@ class View:
 
     @property
     def dense(self) -> bool:
-        """Whether the elements lie one after the other in C order."""
+        """Whether the elements are contiguous in C order."""
         return bool(self.array.flags.c_contiguous)
 
     @property
@@ -130,17 +130,18 @@ class Pointer:
 
 
 def reserve(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> View:
-    """Return a view that fills a new buffer. The operating system gives no memory to pages never touched."""
+    """Return a view that fills a new buffer. Its pages are never accessed, so they take no physical
+    memory."""
     memory = np.empty(math.prod(shape), dtype)
     return View(Buffer(kind, memory), memory.reshape(shape))
 
 
 def holding(kind: str, array: np.ndarray) -> View:
-    """Return a view of a new buffer that has the numbers of ``array``."""
+    """Return a view of a new buffer with the values of ``array``."""
     memory = np.ascontiguousarray(array).reshape(-1)
     return View(Buffer(kind, memory), memory.reshape(array.shape))
 
 
 def supported(aval: Aval) -> bool:
-    """Whether C programs have the dtype."""
+    """Whether C programs support the dtype."""
     return aval.dtype.name in CTYPES

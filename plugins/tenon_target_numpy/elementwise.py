@@ -14,7 +14,7 @@ import numpy as np
 from tenon.extend import Node, Op, Ref
 from tenon_target_numpy.texts import dtype_text, number_text
 
-#: Expressions of ops that state none, in the same language.
+#: Expressions of ops that do not declare one, in the same language.
 MORE = {
     "once": "a",
     "to_device": "a",

@@ -1,4 +1,4 @@
-"""How calls of ops look in a runner: one line of NumPy, or the call of a function of ``templates/``.
+"""Write calls of ops in a runner: one line of NumPy, or the call of a function of ``templates/``.
 
 ``FORMS`` has the ops that are one line; elementwise ops follow from their expressions, and every function
 with the name of an op is the form of that op.
@@ -144,7 +144,7 @@ FORMS: Mapping[str, Form] = {
     "cumprod": _cumulative("cumprod"),
     "round": _round,
 }
-#: Those that only move elements, in any dtype.
+#: Ops that only move elements, in any dtype.
 MOVES = frozenset({
     "alias", "contiguous", "clone", "ordered", "reshape", "view", "unsqueeze", "squeeze", "permute",
     "transpose", "expand", "slice_axis", "index", "take", "put", "cat", "stack", "flip", "roll", "tril",
@@ -157,7 +157,7 @@ MOVES = frozenset({
 def function_of(node: Node, hidden: bool) -> str | None:
     """Return the name of the function in ``templates/`` that computes a call, or None.
 
-    ``hidden`` says whether something reads what the op keeps for its gradient.
+    ``hidden``: whether the residuals of the op, for its gradient, are used.
     """
     name = f"{node.name}_saved" if hidden else node.name
     return name if name in library.functions() else None

@@ -1,4 +1,4 @@
-"""The functions of ``templates/`` as text, with what each of them needs."""
+"""The functions of ``templates/`` as text, with their dependencies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "templates"
-#: The file that is the frame of every runner.
+#: The file into which every runner is generated.
 FRAME = "runner.py"
 
 
@@ -21,7 +21,7 @@ class Definition:
     text: str
     #: Names of other definitions that it uses.
     uses: frozenset[str]
-    #: Names of its parameters; empty for what is no function.
+    #: Names of its parameters; empty for a class or constant.
     parameters: tuple[str, ...]
     #: The parameters that have a default.
     defaults: Mapping[str, object]
@@ -31,7 +31,7 @@ class Definition:
 
 @functools.cache
 def definitions() -> Mapping[str, Definition]:
-    """Return all definitions of the families by name, those that others use first."""
+    """Return all definitions of the families by name, each after those that it uses."""
     found: dict[str, Definition] = {}
     for path in sorted(_FOLDER.glob("*.py")):
         if path.name not in ("__init__.py", FRAME):
@@ -45,7 +45,7 @@ def functions() -> frozenset[str]:
 
 
 def attributes(name: str, attrs: Mapping[str, object]) -> dict[str, object]:
-    """Return those of ``attrs`` that are parameters of a function, and not their defaults."""
+    """Return those of ``attrs`` that are parameters of a function, unless they equal the defaults."""
     found = definitions()[name]
     missing = object()
     return {
@@ -62,7 +62,7 @@ def frame() -> Mapping[str, Definition]:
 
 
 def read_definitions(path: Path) -> dict[str, Definition]:
-    """Return the definitions in a file, with comments that stand above them."""
+    """Return the definitions in a file, with the comments above them."""
     source = path.read_text("utf-8")
     lines = source.splitlines()
     tree = ast.parse(source)
@@ -98,7 +98,7 @@ def read_definitions(path: Path) -> dict[str, Definition]:
 
 
 def _value(default: ast.expr) -> object:
-    """Return a default that is a plain value, else what equals no value."""
+    """Return a default that is a plain value, else an object that equals no value."""
     try:
         return ast.literal_eval(default)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Bring a graph into calls that can be written, and refuse at once what cannot."""
+"""Lower a graph to calls that can be written; one error lists all that cannot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ops_in_numpy() -> frozenset[str]:
 
 
 def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
-    """Return ``graph`` in calls that can be written; LoweringError names everything that cannot."""
+    """Return ``graph`` lowered to calls that can be written; LoweringError lists the others."""
     result = lower(graph, ops_in_numpy(), rejected=_without_form)
     problems = [f"{node.name} ({_place(node)})" for node in _without_form(result)]
     for node in result.nodes:

@@ -1,4 +1,4 @@
-"""``Program``: the lines of ``compute``, one per call, and what they need."""
+"""``Program``: the lines of ``compute``, one per call, with the functions and arrays that they use."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _NUMBERS = {
     "max": "max({}, {})", "sqrt": "math.sqrt({})",
 }  # fmt: skip
 _QUESTIONS = {"eq": "{} == {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
-#: The largest constant that stands in the code.
+#: The largest constant that is written in the code.
 _SHORT = 8
-#: The bytes of a result that is deleted when nothing reads it any more.
+#: The size in bytes from which a result is deleted after its last use.
 _LARGE = 1 << 16
 
 
@@ -188,7 +188,7 @@ class Program:
         self.lines.append(f"{name} = {text}")
 
     def _is_large(self, ref: Ref) -> bool:
-        """Whether a result has a name of its own, and enough memory that it is worth a line to free it."""
+        """Whether a result has a name of its own and is large enough to be deleted after its last use."""
         aval = ref.aval
         return self.texts[ref].isidentifier() and aval.size * aval.dtype.itemsize >= _LARGE
 
@@ -211,18 +211,18 @@ def _avals(node: Node) -> list[Aval]:
 
 
 def read_values(graph: CapturedGraph) -> set[Ref]:
-    """Return all values that something reads."""
+    """Return all values that are used."""
     return {ref for node in graph.nodes for ref in node.refs} | set(graph.roots())
 
 
 def reads_hidden(node: Node, read: set[Ref]) -> bool:
-    """Whether something reads what the op of ``node`` keeps for its gradient."""
+    """Whether the residuals of ``node``, for its gradient, are used."""
     first = node.op.outputs or len(node.avals)
     return any(node.out(i) in read for i in range(first, len(node.avals)))
 
 
 def _last_readers(graph: CapturedGraph) -> dict[Node, list[Ref]]:
-    """Map each call to the results of calls that nothing reads after it."""
+    """Map each call to the results whose last use it is."""
     kept = set(graph.roots())
     last: dict[Ref, Node] = {}
     for node in graph.nodes:

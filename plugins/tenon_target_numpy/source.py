@@ -58,7 +58,7 @@ def _imports(definitions: Iterable[Definition]) -> list[str]:
 
 
 def _merged(lines: Iterable[str]) -> list[str]:
-    """Return one line for each module."""
+    """Return the import lines, one for each module."""
     names: dict[str, list[str]] = {}
     for line in lines:
         module, _, name = line.removeprefix("from ").partition(" import ")

@@ -28,7 +28,7 @@ class NumpyTarget(Target):
     guards = True
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
-        """Return ``graph`` in calls that can be written; LoweringError names everything that cannot."""
+        """Return ``graph`` lowered to calls that can be written; LoweringError lists the others."""
         result = in_numpy_ops(graph)
         self.check(result)
         return result

@@ -1,4 +1,4 @@
-"""Python text of the values in a graph: numbers, shapes, dtypes, keys of indexing."""
+"""The values in a graph as Python text: numbers, shapes, dtypes, index keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tenon.extend import Attr
 
-#: The dtypes that runners have: those that NumPy has without ml_dtypes, but complex ones.
+#: The dtypes that runners support: NumPy's without ml_dtypes, except complex ones.
 DTYPES = frozenset({
     "bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64", "float16", "float32",
     "float64",
@@ -18,7 +18,7 @@ DTYPES = frozenset({
 
 
 def dtype_text(dtype: np.dtype) -> str:
-    """Return ``np.float32``."""
+    """Return a dtype as text, such as ``np.float32``."""
     return "np.bool_" if dtype.name == "bool" else f"np.{dtype.name}"
 
 
@@ -38,12 +38,12 @@ def number_text(value: Any) -> str:  # a number of Python or NumPy
 
 
 def is_symbolic(size: object) -> bool:
-    """Whether a size is no number: it depends on those of the inputs."""
+    """Whether a size is an expression of the inputs' sizes, not a number."""
     return not isinstance(size, int | np.integer) or str(size) != str(int(size))
 
 
 def value_text(value: Attr) -> str:
-    """Return an attr of a call: a number, a shape, a dtype, a key, or a nest of them."""
+    """Return an attr of a call: a number, a shape, a dtype, a key, or these nested."""
     if value is None or isinstance(value, str):
         return repr(value)
     if isinstance(value, bool | float | np.number | np.bool_) or type(value) is int:
@@ -63,13 +63,14 @@ def value_text(value: Attr) -> str:
 
 
 def _is_plain(part: Attr) -> bool:
-    """Whether a part of a key is no place of an index array."""
+    """Whether a part of a key is not the placeholder of an index array."""
     known = (slice, type(None), type(Ellipsis), int, np.integer)
     return isinstance(part, known) or hasattr(part, "symbols")
 
 
 def key_text(key: Sequence[Attr], arrays: Sequence[str] = ()) -> str:
-    """Return the inside of ``x[...]``; ``arrays`` are put in the places of index arrays."""
+    """Return the text between the brackets of ``x[...]``; ``arrays`` replace the placeholders of index
+    arrays."""
     rest = iter(arrays)
     parts = []
     for part in key:
@@ -85,7 +86,7 @@ def key_text(key: Sequence[Attr], arrays: Sequence[str] = ()) -> str:
 
 
 def key_tuple_text(key: Sequence[Attr], arrays: Sequence[str] = ()) -> str:
-    """Return a key as a tuple; ``arrays`` are put in the places of index arrays."""
+    """Return a key as a tuple; ``arrays`` replace the placeholders of index arrays."""
     rest = iter(arrays)
     parts = [value_text(p) if _is_plain(p) else next(rest) for p in key]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"

@@ -1,1 +1,1 @@
-"""First-party plugin ``tenon_target_onnx``: the export target ``onnx``."""
+"""The export target ``onnx``: a captured graph as an ONNX model."""

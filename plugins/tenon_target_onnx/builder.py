@@ -1,6 +1,6 @@
-"""``Builder``: collects the nodes and initializers of an ONNX graph, with telling names.
+"""``Builder``: collects the nodes and initializers of an ONNX graph, with descriptive names.
 
-Forms of ops call it; nothing here needs the package ``onnx``. Next: ``model.py`` makes the file of it.
+Forms of ops call it; it does not need the package ``onnx``. Next: ``model.py`` writes the file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from tenon.extend import Node, Ref, errors
 from tenon_target_onnx.sizes import Size, computed, is_number
 
-#: The dtypes that ONNX has, by name; 16-bit floats included.
+#: The dtypes of ONNX by name, 16-bit floats included.
 DTYPES = frozenset({
     "float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint64", "uint32",
     "uint16", "uint8", "bool",
@@ -26,7 +26,7 @@ BOOL = np.dtype(np.bool_)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One ONNX node: its operator, the names of what it reads and makes, its attributes and its origin."""
+    """One ONNX node: its operator, the names of its inputs and outputs, its attributes and its origin."""
 
     operator: str
     name: str
@@ -38,7 +38,7 @@ class Step:
 
 
 class Builder:
-    """Nodes and initializers so far, and the ONNX name of each value of the captured graph."""
+    """Collects nodes and initializers, and the ONNX name of each value of the captured graph."""
 
     def __init__(self, opset: int) -> None:
         self.opset = opset
@@ -46,7 +46,7 @@ class Builder:
         self.initializers: dict[str, np.ndarray] = {}
         #: The ONNX name of a captured value.
         self.names: dict[Ref, str] = {}
-        #: The name of the input and its axis that have the size of a symbol.
+        #: Symbol -> the name of an input and the axis that has this size.
         self.symbols: dict[str, tuple[str, int]] = {}
         self._used: dict[str, int] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
@@ -56,7 +56,7 @@ class Builder:
     # --- names ---
 
     def unique(self, stem: str) -> str:
-        """Return ``stem``, or with a number if it was taken."""
+        """Return ``stem``, with a number appended if the name is taken."""
         count = self._used.get(stem, 0)
         self._used[stem] = count + 1
         if not count:
@@ -64,11 +64,11 @@ class Builder:
         return self.unique(f"{stem}_{count}")
 
     def begin(self, node: Node) -> None:
-        """State the call that the next nodes compute."""
+        """Set the call to which the next nodes belong."""
         self._node = node
 
     def define(self, node: Node, *names: str) -> None:
-        """State the names of the outputs of ``node``."""
+        """Set the names of the outputs of ``node``."""
         for index, name in enumerate(names):
             self.names[node.out(index)] = name
 
@@ -81,7 +81,7 @@ class Builder:
         return name
 
     def constant(self, value: Any, dtype: np.dtype) -> str:  # a number or nested lists
-        """Return an array as a value; equal ones are stored once."""
+        """Return an array as a value; equal arrays are stored once."""
         array = np.array(value, order="C")
         array = array if array.dtype == dtype else array.astype(dtype)
         key = (dtype.name, array.shape, array.tobytes())
@@ -156,7 +156,7 @@ class Builder:
         return self._sizes[key]
 
     def reshape(self, name: str, sizes: Sequence[Size]) -> str:
-        """Return the elements of a value under another shape."""
+        """Return a value in another shape."""
         symbolic = [s for s in sizes if not is_number(s)]
         zero = any(is_number(s) and int(s) == 0 for s in sizes)
         if len(symbolic) == 1 and not zero:
@@ -174,7 +174,7 @@ class Builder:
         return self.call("Squeeze", name, self.ints(axes)) if axes else name
 
     def permuted(self, name: str, order: Sequence[int]) -> str:
-        """Return a value with its axes in another order."""
+        """Return a value with its axes permuted."""
         return name if list(order) == sorted(order) else self.call("Transpose", name, perm=list(order))
 
     def sliced(self, name: str, parts: Sequence[tuple[int, Size | None, Size | None, int]]) -> str:

@@ -1,6 +1,6 @@
 """Expressions of elementwise ops (``tenon.extend.expressions``) as ONNX nodes.
 
-All numbers of an expression have one dtype; a comparison gives a boolean.
+All numbers of an expression have one dtype; comparisons are booleans.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOGIC = {ast.BitAnd: "And", ast.BitOr: "Or", ast.BitXor: "Xor"}
 _COMPARISONS = {
     ast.Eq: "Equal", ast.Lt: "Less", ast.Gt: "Greater", ast.LtE: "LessOrEqual", ast.GtE: "GreaterOrEqual",
 }  # fmt: skip
-#: What arithmetic is on booleans.
+#: The operators of arithmetic on booleans.
 _ON_BOOLEANS = {"Add": "Or", "Mul": "And", "maximum": "Or", "minimum": "And"}
 
 
@@ -39,7 +39,7 @@ class Term(NamedTuple):
 
 
 class Translation:
-    """Adds the nodes of expressions over operands that are of ``dtype``."""
+    """Adds the nodes of expressions over operands of ``dtype``."""
 
     def __init__(self, builder: Builder, dtype: np.dtype, names: Mapping[str, Term]) -> None:
         self.b, self.dtype, self.names = builder, dtype, names
@@ -184,7 +184,7 @@ class Translation:
         return self.call("Mul", self.call("Log", a), self.number(1 / math.log(10)))
 
     def _log1p(self, a: Term) -> Term:
-        """Correct ``log(1 + a)`` for what the sum rounds off, where that matters."""
+        """Compute ``log(1 + a)``, corrected for the rounding of the sum."""
         total = self.call("Add", a, self.number(1))
         rounded = self.call("Log", total)
         lost = self.call("Sub", self.call("Sub", total, self.number(1)), a)
@@ -254,7 +254,7 @@ class Translation:
         return self.where(plain, self.call("Mul", large, length), rest)
 
     def _atan2(self, a: Term, b: Term) -> Term:
-        """Find the angle of ``a / b``, and move it by half a turn where ``b`` is negative."""
+        """Compute the angle of ``a / b``, shifted by pi where ``b`` is negative."""
         zero = self.test("Equal", b, self.number(0))
         angle = self.call("Atan", self.call("Div", a, b))
         turned = self.call("Add", angle, self._copysign(self.number(math.pi), a))

@@ -14,10 +14,10 @@ Condition: TypeAlias = Callable[[Node], bool]
 
 
 class Form(NamedTuple):
-    """How to write calls of an op."""
+    """The form of an op: the function that writes its calls, and their conditions."""
 
     write: Write
-    #: Whether a call can be written so.
+    #: A predicate of the calls that it can write.
     when: Condition
     #: The first opset that has the operators.
     opset: int
@@ -42,18 +42,18 @@ def form(*names: str, when: Condition = _always, opset: int = 17) -> Callable[[W
 
 
 def has_dtypes(node: Node) -> bool:
-    """Whether ONNX has the dtypes of all values that a call reads and makes."""
+    """Whether ONNX has the dtypes of all inputs and outputs of a call."""
     avals = [*node.avals, *(r.aval for r in node.refs if not r.scalar)]
     return all(a.dtype.name in DTYPES for a in avals)
 
 
 def alone(node: Node) -> bool:
-    """Whether a call has its public outputs only: no statistics for a gradient."""
+    """Whether a call has its public outputs only: no residuals for a gradient."""
     return len(node.avals) == (node.op.outputs or len(node.avals))
 
 
 def is_float(node: Node) -> bool:
-    """Whether a call makes floats of 16 bits or more."""
+    """Whether a call returns floats of 16 bits or more."""
     return node.avals[0].dtype.name in ("float16", "bfloat16", "float32", "float64")
 
 

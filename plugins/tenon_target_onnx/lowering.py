@@ -1,6 +1,7 @@
-"""Bring a graph into calls that have a form in ONNX, and write them.
+"""Lower a graph to calls that have a form in ONNX, and write them.
 
-Composites without a form are taken apart (``tenon.extend.lower``); what is left over is named at once.
+Composites without a form are replaced by their parts (``tenon.extend.lower``); one error lists all remaining
+calls.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def has_form(node: Node, opset: int) -> bool:
 
 
 def check(graph: CapturedGraph) -> None:
-    """Raise LoweringError for what ONNX models do not have: state that a run writes, and guards."""
+    """Raise LoweringError for features that ONNX models lack: state that a run writes, and guards."""
     if graph.writes:
         names = ", ".join(write.target.label or "a tensor" for write in graph.writes[:3])
         more = f" and {len(graph.writes) - 3} more" if len(graph.writes) > 3 else ""
@@ -67,7 +68,7 @@ def check(graph: CapturedGraph) -> None:
 
 
 def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
-    """Return ``graph`` in calls that have a form; LoweringError names all that have none."""
+    """Return ``graph`` lowered to calls that have a form; LoweringError lists the others."""
     names = ops_in_onnx()
     graph = graph.copy()
     _compute_known(graph, opset)
@@ -92,7 +93,7 @@ def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
 
 
 def _all_problems(graph: CapturedGraph, names: frozenset[str], opset: int, text: str) -> str:
-    """Return the text of an error, with what is missing of the ops that have a form for some calls."""
+    """Return the text of an error; of ops with a form for some calls, it states why this call has none."""
     failing = [
         node for node in graph.calls
         if node.name in names and not isinstance(node.op, Composite) and not has_form(node, opset)
@@ -122,7 +123,7 @@ def described(node: Node, opset: int) -> str:
 
 
 def _compute_known(graph: CapturedGraph, opset: int) -> None:
-    """Replace calls that have no form by their value where no run changes it, as of decoded weights."""
+    """Replace calls without a form by their value where no run changes it, such as decoded weights."""
     constant: set[Ref] = set()
     values: dict[Ref, np.ndarray] = {}
     changes: dict[Ref, Ref] = {}

@@ -1,4 +1,4 @@
-"""The ONNX model of a graph: made, checked, and written with its weights; see ``target.py``."""
+"""Create, check and write the ONNX model of a graph with its weights; see ``target.py``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OPSETS = range(17, 24)
 OPSET = 20
 #: Version 10 of the file's own format has metadata of nodes; opsets above 21 need later ones.
 _FORMAT = {22: 10, 23: 11}
-#: Weights above this go to a file of their own: a message of protobuf holds 2 GB.
+#: Weights above this are written to a separate file: a protobuf message is limited to 2 GB.
 LARGEST = 2**31 - 2**24
 #: Smaller arrays stay in the model, where shapes are read from them.
 _SMALL = 1024
@@ -33,23 +33,24 @@ _SMALL = 1024
 
 @dataclass(frozen=True)
 class Options:
-    """What a model is written with."""
+    """The options of a written model."""
 
     opset: int = OPSET
-    #: Names of the first inputs and outputs; the others keep the arguments' names and are called output0, ...
+    #: Names of the first inputs and outputs; other inputs have the names of the arguments, outputs output0,
+    #: ...
     input_names: Sequence[str] = ()
     output_names: Sequence[str] = ()
-    #: Weights of more bytes in all go to a file of their own.
+    #: The total number of bytes above which weights are written to a separate file.
     largest: int = LARGEST
     #: Whether parameters are in the model; without them they are inputs.
     parameters: bool = True
-    #: Texts about the model, by name.
+    #: Metadata of the model, by name.
     metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A model without its arrays, and the arrays."""
+    """A model without its weights, and the weights as arrays."""
 
     proto: ModelProto
     arrays: dict[str, np.ndarray]
@@ -61,7 +62,7 @@ class Model:
 
 
 def make(graph: CapturedGraph, options: Options) -> Model:
-    """Return the model of a graph, which is in ops that have a form."""
+    """Return the model of a graph, which has been lowered to ops that have a form."""
     if options.opset not in OPSETS:
         raise errors.ArgumentError(
             f"the target onnx writes opsets {OPSETS[0]} to {OPSETS[-1]}, not {options.opset}."
@@ -113,7 +114,7 @@ def _add_inputs(b: Builder, graph: CapturedGraph, options: Options) -> list[tupl
 
 
 def _add_outputs(b: Builder, graph: CapturedGraph, options: Options) -> list[tuple[str, Aval]]:
-    """Give the outputs their names; a copy for values that have a name of their own."""
+    """Name the outputs; a value that has a name already is copied."""
     outputs: list[tuple[str, Aval]] = []
     renamed: dict[str, str] = {}
     made = {name for step in b.steps for name in step.outputs}
@@ -172,7 +173,7 @@ def _described(onnx: Any, name: str, aval: Aval) -> ValueInfoProto:  # the packa
 def write(model: Model, path: Path, largest: int = LARGEST) -> None:
     """Check a model and write it to ``path``; weights above ``largest`` bytes to ``path`` + ".data".
 
-    Each file is replaced completely or not at all, the model last.
+    Each file is replaced atomically, the model last.
     """
     onnx = onnx_package()
     proto = onnx.ModelProto()
@@ -211,7 +212,7 @@ def _data_of(path: Path) -> Path:
 
 
 def _offsets(arrays: dict[str, np.ndarray]) -> Iterator[int]:
-    """Yield the place of each array in the file of weights, at multiples of a page."""
+    """Yield the offset of each array in the file of weights, aligned to pages."""
     place = 0
     for array in arrays.values():
         yield place
@@ -219,7 +220,7 @@ def _offsets(arrays: dict[str, np.ndarray]) -> Iterator[int]:
 
 
 def _external(onnx: Any, name: str, array: np.ndarray, offset: int, path: Path) -> TensorProto:  # the package
-    """Return a tensor that says where its elements are."""
+    """Return a tensor that refers to its elements in the file of weights."""
     tensor: TensorProto = onnx.TensorProto(
         name=name, dims=array.shape, data_type=onnx.helper.np_dtype_to_tensor_dtype(array.dtype),
         data_location=onnx.TensorProto.EXTERNAL,

@@ -12,7 +12,8 @@ _HINT = "Run: pip install 'tenon-platform[onnx]'"
 
 
 def onnx_package() -> ModuleType:
-    """Return the package ``onnx`` with the modules that are used; UnsupportedError says how to install it."""
+    """Return the package ``onnx`` with the modules that are used; UnsupportedError states how to install
+    it."""
     try:
         for name in ("checker", "helper", "numpy_helper", "shape_inference"):
             importlib.import_module(f"onnx.{name}")
@@ -22,7 +23,7 @@ def onnx_package() -> ModuleType:
 
 
 def runtime() -> ModuleType:
-    """Return the package ``onnxruntime``; UnsupportedError says how to install it."""
+    """Return the package ``onnxruntime``; UnsupportedError states how to install it."""
     try:
         return importlib.import_module("onnxruntime")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""``OnnxProgram``: an ONNX model in memory, with the face of PyTorch's ``ONNXProgram``."""
+"""``OnnxProgram``: an ONNX model in memory, with the interface of PyTorch's ``ONNXProgram``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class OnnxProgram:
-    """What ``tenon.onnx.export`` returns: ``save`` writes the model, a call runs it with onnxruntime."""
+    """The result of ``tenon.onnx.export``: ``save`` writes the model, a call runs it with onnxruntime."""
 
     def __init__(self, graph: CapturedGraph, model: Model) -> None:
-        #: The captured graph, before it was brought into ops of ONNX.
+        #: The captured graph, before it was lowered.
         self.captured = graph
         self._model = model
 
@@ -50,7 +50,7 @@ class OnnxProgram:
     ) -> None:
         """Write the model to a file; with ``external_data`` its weights to a file beside it.
 
-        Weights of 2 GB and more always go there, with False too: no file holds them.
+        Weights of 2 GB and more always are, even with False: no model file can hold them.
         """
         if isinstance(destination, io.IOBase) or hasattr(destination, "write"):
             destination.write(self.to_bytes())

@@ -21,7 +21,7 @@ def session_of(path: Path, threads: int = 1) -> Any:  # an InferenceSession
     options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return package.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions have no common class that it makes public
+    except Exception as error:  # onnxruntime's exceptions have no public common class
         raise errors.BundleError(f"onnxruntime does not load {path.name}: {error}") from error
 
 

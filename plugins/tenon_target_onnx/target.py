@@ -21,7 +21,7 @@ FILE = "model.onnx"
 
 
 class OnnxTarget(Target):
-    """Writes ``model.onnx``: readable names, an opset of choice, quantized models as QDQ."""
+    """Writes ``model.onnx``: readable names, a selectable opset, quantized models as QDQ."""
 
     name = "onnx"
     ops = ops_in_onnx()
@@ -31,12 +31,12 @@ class OnnxTarget(Target):
         self.options = options if options is not None else Options()
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
-        """Return ``graph`` in calls that have a form in ONNX; LoweringError names all that have none."""
+        """Return ``graph`` lowered to calls that have a form in ONNX; LoweringError lists the others."""
         self.check(graph)
         return in_onnx_ops(graph, self.options.opset)
 
     def check(self, graph: CapturedGraph) -> None:
-        """Raise LoweringError for what ONNX models do not have: state that a run writes, and guards."""
+        """Raise LoweringError for features that ONNX models lack: state that a run writes, and guards."""
         check(graph)
         onnx_package()
 
@@ -58,5 +58,5 @@ class OnnxTarget(Target):
         """Return why no model can be written in this environment, or None; ``torch.onnx.export`` calls it."""
         return reason(onnx_package)
 
-    #: ``program(graph, opset=..., input_names=..., ...)`` makes what ``torch.onnx.export`` returns.
+    #: ``program(graph, opset=..., input_names=..., ...)`` creates the result of ``torch.onnx.export``.
     program = staticmethod(program)

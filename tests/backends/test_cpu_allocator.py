@@ -88,7 +88,7 @@ def test_the_heap_asks_for_huge_pages_unless_numpy_is_told_not_to():
 
 
 def test_megabytes_to_keep_must_be_a_number():
-    with pytest.raises(tenon_errors.ConfigError, match="TENON_CPU_KEEP_MB is 'lots'; give megabytes, or 0"):
+    with pytest.raises(tenon_errors.ConfigError, match="TENON_CPU_KEEP_MB is 'lots'; set megabytes, or 0"):
         megabytes(Config.from_environment({"TENON_CPU_KEEP_MB": "lots"}))
 
 

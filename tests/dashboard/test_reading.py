@@ -346,7 +346,7 @@ GOOD = {"ph": "X", "cat": "cpu_op", "name": "f", "pid": 1, "tid": 1, "ts": 1.0, 
         ({**GOOD, "args": [1]}, "`args` is no object"),
         ({**GOOD, "args": {"Call": "x" * 30_000}}, "`args` is longer than 20,000 characters"),
         ({**memory(1, 1, 1, 1), "args": 3}, "`args` of [memory] is no object"),
-        (memory(1, "4096", 1, 1), "`Bytes` of [memory] is no whole number"),
+        (memory(1, "4096", 1, 1), "`Bytes` of [memory] is not an integer"),
     ],
 )
 def test_events_of_wrong_types_are_left_out_and_counted(event, reason):

@@ -157,7 +157,7 @@ def test_what_goes_back_has_to_be_told_in_time():
     optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)
     train(model, pruner, optimizer, 2)
 
-    with pytest.raises(PruningError, match="step 1, to which this schedule goes back, is over: 2 steps"):
+    with pytest.raises(PruningError, match="step 1, to which this schedule rewinds, is over: 2 steps"):
         pruner.rewinds(optimizer)
 
 

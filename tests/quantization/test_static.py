@@ -315,9 +315,9 @@ def test_digits_are_known_as_well_as_before():
         ([], "int8 needs calibration data"),
         ([tenon.randn(2, 3, 16, 16), tenon.randn(2, 4, 16, 16)], r"calibration\[1\] cannot be run .* at '0'"),
         ([tenon.randn(2, 3, 20, 20)], r"calibration\[0\] cannot be run .* at '8'"),
-        ([tenon.full((2, 3, 16, 16), float("nan"))], "what passes '0' in calibration lies between nan"),
-        ([tenon.full((2, 3, 16, 16), float("inf"))], "what passes '0' in calibration lies between .* inf"),
-        ([tenon.ones(0, 3, 16, 16)], "no number passed '0'"),
+        ([tenon.full((2, 3, 16, 16), float("nan"))], "the values at '0' in calibration are between nan"),
+        ([tenon.full((2, 3, 16, 16), float("inf"))], "the values at '0' in calibration are between .* inf"),
+        ([tenon.ones(0, 3, 16, 16)], "no number reached '0'"),
     ],
     ids=["none", "empty", "channels", "size", "nan", "inf", "no images"],
 )

@@ -142,7 +142,7 @@ def export(
 
 
 def _vectors(graph: CapturedGraph, kwargs: Mapping[str, Nested]) -> Vectors:
-    """Return what the graph computes of its example."""
+    """Return the test vectors of the graph for its example."""
     if not kwargs:
         return make_vectors(graph, [graph.example_arguments()])
     inputs = list(graph.example)
@@ -150,7 +150,7 @@ def _vectors(graph: CapturedGraph, kwargs: Mapping[str, Nested]) -> Vectors:
 
 
 def _target_program() -> Any:  # a function of the plugin
-    """Return the function that makes an ONNX program; UnsupportedError says what to install."""
+    """Return the function that creates an ONNX program; UnsupportedError states what to install."""
     hint = "Run: pip install 'tenon-platform[onnx]'"
     try:
         target = registry.resolve("targets", "onnx")
@@ -188,7 +188,7 @@ def _captured(
     dynamic: Mapping[str, Mapping[int, str]],
     training: TrainingMode,
 ) -> CapturedGraph:
-    """Capture a model in eval mode, and put the modes of its modules back."""
+    """Capture a model in eval mode, and restore the modes of its modules."""
     global _exporting
     if training is TrainingMode.TRAINING:
         raise UnsupportedError(
@@ -248,7 +248,7 @@ def _with_dims(shapes: Nested) -> Nested:
 def _refused(name: str) -> Callable[..., NoReturn]:
     def refuse(*args: object, **options: object) -> NoReturn:
         raise UnsupportedError(
-            f"torch.onnx.{name}: forms of ops are not registered here. A plugin gives them: see "
+            f"torch.onnx.{name}: forms of ops are not registered here. A plugin provides them: see "
             "docs/guide/onnx.md."
         )
 

@@ -30,7 +30,7 @@ class JoinHook:
 
 
 class JoinConfig(NamedTuple):
-    """What a joinable knows of the ``Join`` block that it is in; outside of blocks the defaults."""
+    """The ``Join`` block that a joinable is in, as it sees it; outside of blocks, the defaults."""
 
     enable: bool = False
     throw_on_early_termination: bool = False

@@ -155,7 +155,7 @@ class HookedLeaves:
 
     def visited(self, node: Node) -> None:
         """Run the hooks of leaves whose last open edge came from ``node``, which has sent its gradients."""
-        if self.counted is None:  # this node's own edges are done, all others lie behind what is pending
+        if self.counted is None:  # this node's own edges have been sent, all others are behind pending nodes
             self._count()
             known = False
         else:

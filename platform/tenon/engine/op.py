@@ -87,7 +87,7 @@ class Op:
     promoted_from: ClassVar[int] = 0
     #: Kernels take ``out``, which may be the first input where the others are numbers.
     overwrites: ClassVar[bool] = False
-    #: Kernels take ``out``, which may be the first input where no other one lies in its memory.
+    #: Kernels take ``out``, which may be the first input if no other one shares its memory.
     in_place: ClassVar[bool] = False
     #: How many leading inputs propagate the channels_last memory format to the outputs.
     follows: ClassVar[int] = 0
@@ -166,8 +166,8 @@ class Op:
     autocast: ClassVar[str] = ""
     #: The same on a GPU; None: as ``autocast``.
     autocast_cuda: ClassVar[str | None] = None
-    #: PyTorch's names of what a node keeps (``grad_fn._saved_dim``) -> how to read it off the node, where it
-    #: is neither an input nor an attr of that name.
+    #: PyTorch's names of a node's saved values (``grad_fn._saved_dim``) -> how to read it off the node, where
+    #: it is neither an input nor an attr of that name.
     saved_names: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     #: A view of the real or imaginary parts, of both as real numbers, or the reverse.
     splits_complex: ClassVar[bool] = False

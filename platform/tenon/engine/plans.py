@@ -52,7 +52,7 @@ class EngineBackend(Protocol):
         ...
 
     def shares_memory(self, a: Array, b: Array) -> bool:
-        """Whether ``a`` and ``b`` lie in the same memory."""
+        """Whether ``a`` and ``b`` share memory."""
         ...
 
 

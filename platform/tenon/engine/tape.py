@@ -1,9 +1,9 @@
 """The tape: one ``Node`` per recorded op, holding exactly what its gradient rules declared to need.
 
-``edges`` says where each input's gradient goes: ``(node, output index)``, ``(leaf tensor, -1)``, or None.
-``args`` mirrors the op's arguments as rules see them: the array that a rule reads, or an aval (or a small
-array) where it reads only the shape. ``saved`` holds the tensors of those arrays, ``versions`` their version
-numbers: ``backward`` raises ModifiedValueError for values that were modified in place since.
+``edges`` has the destination of each input's gradient: ``(node, output index)``, ``(leaf tensor, -1)``, or
+None. ``args`` mirrors the op's arguments as rules see them: the array that a rule reads, or an aval (or a
+small array) where it reads only the shape. ``saved`` holds the tensors of those arrays, ``versions`` their
+version numbers: ``backward`` raises ModifiedValueError for values that were modified in place since.
 
 This file is hot: ``record`` runs once per taped op.
 """
@@ -23,7 +23,7 @@ from tenon.engine.types import Arguments, Array, Attrs, Gradient, Operand
 from tenon.engine.value import Value, refuse_saving, uncounted
 from tenon.errors import FreedGraphError, ModifiedValueError
 
-#: Where a gradient goes: ``(node, output index)``, or ``(leaf, LEAF)``: the index tells which it is.
+#: The destination of a gradient: ``(node, output index)``, or ``(leaf, LEAF)``; the index distinguishes them.
 Target: TypeAlias = tuple[Any, int]
 #: The target of an input's gradient; None for an input without gradient.
 Edge: TypeAlias = Target | None

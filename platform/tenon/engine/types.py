@@ -1,4 +1,4 @@
-"""Names for annotations where no class says what is meant; a type checker sees ``Any`` behind each.
+"""Names for annotations of values that have no common class; to a type checker each is ``Any``.
 
 Use them in place of a bare ``Any``, and ``object`` for a value that is only passed on, compared or printed.
 """

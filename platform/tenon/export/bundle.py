@@ -1,4 +1,4 @@
-"""Bundles: a folder with a graph, its weights, test vectors and what each target wrote, with checksums.
+"""Bundles: folders with a graph, its weights, test vectors and the files of each target, with checksums.
 
 ::
 
@@ -8,7 +8,7 @@
     vectors.safetensors   inputs and outputs of a few runs
     c/ ...                the files of a target, here "c"
 
-A bundle is written beside its place and renamed to it, so that there is a whole one or none. Loading executes
+A bundle is written to a temporary folder that is then renamed, so it is complete or absent. Loading executes
 nothing of it. Next: ``verify.py`` runs the targets on the vectors.
 """
 
@@ -146,7 +146,7 @@ def _write_error(destination: Path, error: OSError) -> CheckpointWriteError:
 
 
 def target_named(name: str) -> Target:
-    """Return the target that a plugin offers under ``name``; PluginNotFoundError names those there are."""
+    """Return the target that a plugin offers under ``name``; PluginNotFoundError lists the available ones."""
     made = registry.resolve("targets", name)()
     assert isinstance(made, Target)
     return made
@@ -164,7 +164,7 @@ def _check_names(targets: Sequence[Target]) -> None:
 
 
 def _lowered(graph: CapturedGraph, targets: Sequence[Target]) -> list[CapturedGraph]:
-    """Return the graph in the ops of each target; LoweringError with what all of them lack."""
+    """Return the graph in the ops of each target; LoweringError lists the ops that any of them lacks."""
     lowered, problems = [], []
     for target in targets:
         try:
@@ -225,7 +225,7 @@ def _digest(path: Path) -> str:
 
 
 def _put_in_place(partial: Path, destination: Path) -> None:
-    """Rename the finished folder to its place; a former bundle is there until then, and then goes."""
+    """Rename the finished folder to ``destination``, replacing a former bundle."""
     if not (destination / MANIFEST).exists():
         os.rename(partial, destination)  # to nothing, or to an empty folder
         return
@@ -240,7 +240,8 @@ def _put_in_place(partial: Path, destination: Path) -> None:
 
 
 def load(folder: str | os.PathLike[str]) -> Bundle:
-    """Read a bundle; BundleError names what is changed, missing or foreign. Nothing in it is executed."""
+    """Read a bundle; BundleError names files that are changed, missing or unexpected. Nothing in it is
+    executed."""
     try:
         return _loaded(Path(os.path.abspath(folder)))
     except OSError as error:
@@ -282,7 +283,7 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:
-    """Return the names of the files, all of which are there and unchanged."""
+    """Return the names of the files after checking that all exist and are unchanged."""
     files = manifest.get("files")
     if not isinstance(files, dict) or len(files) > _MAX_FILES:
         raise BundleError(f"{place / MANIFEST} has no list of files, or one of more than {_MAX_FILES:,}.")

@@ -1,7 +1,7 @@
 """``capture``: call a model or function once, and return its computation as an editable graph.
 
-Python runs as usual and every op is recorded, so loops and branches are followed as they went. Parameters,
-buffers, optimizer state and the random generator are left as they were before the call.
+Python runs as usual and every op is recorded, so loops are unrolled and branches are those taken. Parameters,
+buffers, optimizer state and the random generator are restored after the call.
 
 Next: ``recorder.py`` records, ``naming.py`` labels inputs, ``captured.py`` is the result.
 """
@@ -57,22 +57,22 @@ def capture(
     """Call ``function(*examples, **kwargs)`` and return its graph; a module runs in the mode that it is in.
 
     Without ``train`` no gradients are recorded. With it, ``function`` is a whole training step, which zeroes
-    gradients, runs forward and backward and lets an optimizer step. New parameters and state are the graph's
+    gradients, runs forward and backward and steps an optimizer. New parameters and state are the graph's
     ``writes``; learning rates, other options and the number of the step are scalar inputs.
 
     A value of a tensor that Python reads (``if x.sum() > 0:``) raises CaptureError; with ``guards`` a
     decision by a boolean or an integer is kept as a condition that every run of the graph checks.
 
     ``dynamic`` names sizes that may change, by argument and axis: ``{"x": {0: "batch"}}``. The function then
-    runs on examples of several sizes; it has to do the same ops, and integers that differ become expressions
-    such as ``4*batch``. Each run of the graph checks the sizes that it is given.
+    runs on examples of several sizes; it has to run the same ops, and integers that differ become expressions
+    such as ``4*batch``. Each run of the graph checks the sizes of its arguments.
 
     ``whole`` names composite ops, or kinds of them (``"contract"``), that are recorded as one call each; all
     others are recorded as their parts. None records all composites as one call.
 
     ``as_run`` is for analyses of this one run: Python may read values and change arguments, shapes may depend
     on values, nothing that ran is left out or merged, and ``graph.shape_requests`` has the sizes that code
-    asked of reshape, split and slices. The graph holds for these examples alone, and keeps no conditions.
+    requested of reshape, split and slices. The graph is valid for these examples only, and has no guards.
 
     >>> import tenon
     >>> print(capture(lambda x: (x * 2).relu(), tenon.ones(3)))  # doctest: +ELLIPSIS
@@ -141,7 +141,7 @@ def captured_at_sizes(
             ]
         except CaptureError:
             raise
-        except Exception as error:  # the model's own, of any type: other sizes may do
+        except Exception as error:  # an error of the model, of any type: other sizes may work
             problem = problem or error
             continue
         spell_constants(graphs)
@@ -159,7 +159,7 @@ def captured_at_sizes(
 def _settled(
     history: list[CaptureRecorder], function: Callable[..., Nested], call: Call, make: MakeRecorder
 ) -> CapturedGraph:
-    """Record calls, which all start from the same state, until one makes no state or parameters."""
+    """Record calls, which all start from the same state, until one creates no state or parameters."""
     expected: dict[int, np.ndarray] = {}
     for attempt in range(_ATTEMPTS):
         recorder = make()
@@ -216,7 +216,7 @@ def _record(recorder: CaptureRecorder, function: Callable[..., Nested], call: Ca
 
 @contextlib.contextmanager
 def _requests_recorded(recorder: CaptureRecorder) -> Iterator[None]:
-    """Record requests for sizes in the graph, if it is one of a run as it was."""
+    """Store the size requests in the graph, if it is captured ``as_run``."""
     if not recorder.options.as_run:
         yield
         return
@@ -280,7 +280,7 @@ def _finish(
 
 
 def _refuse_effects(recorder: CaptureRecorder) -> None:
-    """Raise CaptureError for effects beside the ops that no run of the graph would repeat."""
+    """Raise CaptureError for side effects that no run of the graph would repeat."""
     if recorder.after:
         raise CaptureError(
             "a learning rate scheduler steps in the captured function. Call its step() outside: the learning "
@@ -291,7 +291,7 @@ def _refuse_effects(recorder: CaptureRecorder) -> None:
 
 
 def _add_writes(recorder: CaptureRecorder, nodes: dict[int, Node]) -> None:
-    """Add the writes into parameters, buffers, optimizer state and gradients that were there before."""
+    """Add the writes into existing parameters, buffers, optimizer state and gradients."""
     graph, arguments = recorder.captured, set(nodes.values())
     written: dict[Node, Write] = {}
     for storage in recorder.values.storages:

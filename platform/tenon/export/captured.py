@@ -1,4 +1,4 @@
-"""``CapturedGraph``: the graph of a captured function, with its signature and the guards it stands on."""
+"""``CapturedGraph``: the graph of a captured function, with its signature and its guards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from tenon.graph.shape_requests import ShapeRequest
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition under which the graph computes what the function computes: Python decided something by it.
+    """A condition by which Python branched during the capture; the graph is valid while its result is the
+    same.
 
     ``question`` is "bool" or "int" for a tensor with one element; for scalars a key of ``QUESTIONS`` in
     ``tenon.graph.scalars``, where ``other`` is the other operand.
@@ -29,7 +30,7 @@ class Guard:
     value: Ref
     question: str
     other: NodeArgument
-    #: The answer of the captured run, which every run must give.
+    #: The result in the captured run, which every run must reproduce.
     answer: float
     #: ``file:line`` of the code that made the decision.
     where: str
@@ -78,7 +79,8 @@ class CapturedGraph(Graph):
         self.symbols: dict[str, Symbol] = {}
         #: Argument -> axis -> the symbol that is its size.
         self.dynamic: dict[str, dict[int, str]] = {}
-        #: The integers in nodes that are expressions of symbols. In the nodes stand those of the example.
+        #: The integers in nodes that are expressions of symbols. The nodes themselves have those of the
+        #: example.
         self.symbolic: dict[Node, dict[Path, Expression]] = {}
         #: Of a graph captured ``as_run``, the sizes with which code reshaped, split and sliced, in order.
         self.shape_requests: list[ShapeRequest] = []
@@ -109,7 +111,7 @@ class CapturedGraph(Graph):
     def with_sizes(self, node: Node) -> Node:
         """Return ``node`` with expressions of symbols in shapes, arguments and attrs; itself if it has none.
 
-        Its ``avals`` then say ``float32[batch, 4]``.
+        Its ``avals`` are then printed as ``float32[batch, 4]``.
         """
         changes = self.symbolic.get(node)
         if not changes:
@@ -121,7 +123,7 @@ class CapturedGraph(Graph):
     def at(self, **sizes: int) -> CapturedGraph:
         """Return a copy of the graph for these sizes of its symbols: all its sizes are plain integers.
 
-        ShapeError for a size out of range, ArgumentError for a symbol that it has not.
+        ShapeError for a size out of range, ArgumentError for an unknown symbol.
         """
         for name, size in sizes.items():
             if name not in self.symbols:
@@ -151,7 +153,7 @@ class CapturedGraph(Graph):
         return args
 
     def run(self, *args: Nested, **kwargs: Nested) -> Nested:
-        """Run the graph once, op by op, on the present parameters and state, which stay as they are.
+        """Run the graph once, op by op, on the current parameters and state, without changing them.
 
         It is the reference for targets. ``tenon.export.Runner`` repeats training steps.
         """

@@ -22,7 +22,7 @@ SCHEMA, VERSION = "tenon.graph", 1
 def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]]:
     """Return ``graph`` as JSON data, and its state and constants by name.
 
-    LoweringError names all calls that cannot be written: those of Python functions.
+    LoweringError lists all calls that cannot be written: those of Python functions.
     """
     unwritable = [node for node in graph.calls if not _is_writable(node)]
     if unwritable:

@@ -2,7 +2,7 @@
 
 ``merged`` compares graphs of the same function at other sizes. They must have the same ops; integers in
 shapes, arguments and attrs that differ become expressions of the symbols, which ``CapturedGraph.symbolic``
-holds. ``CapturedGraph.at`` is the way back: the graph at given sizes.
+holds. ``CapturedGraph.at`` substitutes sizes for the symbols.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _refuse(nodes: Sequence[Node], why: str) -> NoReturn:
 
 
 def _references(node: Node, positions: Mapping[Node, int]) -> object:
-    """Return what a node has beside integers, in comparable form."""
+    """Return a node without its integers, in comparable form."""
 
     def form(value: NodeArgument) -> object:
         if value.__class__ is Ref:
@@ -153,8 +153,8 @@ def sample_sizes(
 ) -> Iterator[list[dict[str, int]]]:
     """Yield lists of sizes to compare; of each the first is the base, then symbols change one by one.
 
-    The first list has odd sizes, which tell ``(n + 1)//2`` from ``n//2``; models that need even ones, or a
-    range that ends early, get multiples of the example's size, or fractions.
+    The first list has odd sizes, which distinguish ``(n + 1)//2`` from ``n//2``; for models that need even
+    ones, or a small range, multiples or fractions of the example's size follow.
     """
     for choose in choices:
 
@@ -216,7 +216,7 @@ def resized(
             raw = result[position].raw
             indices = np.arange(given[symbol]) % max(raw.shape[axis], 1)
             if not raw.shape[axis]:
-                raise ArgumentError(f"axis {axis} of the example {name!r} is empty: give one that is not.")
+                raise ArgumentError(f"axis {axis} of the example {name!r} is empty: pass one that is not.")
             result[position] = wrap(np.take(raw, indices, axis), device="cpu")
         if name in dynamic and leaves[position].requires_grad:
             result[position].requires_grad_()

@@ -1,4 +1,4 @@
-"""PyTorch's ``torch.export``: ``export`` captures a module, ``ExportedProgram`` is what it computes.
+"""PyTorch's ``torch.export``: ``export`` captures a module as an ``ExportedProgram``.
 
 Next: ``python_graph.py`` writes the op graph as an ``fx.Graph``, ``program_file.py`` saves programs.
 """
@@ -117,7 +117,7 @@ def export(
 
 
 class ExportedProgram:
-    """What ``export`` returns: a captured graph with PyTorch's views of it."""
+    """The result of ``export``: a captured graph with PyTorch's interface to it."""
 
     def __init__(
         self,
@@ -154,7 +154,7 @@ class ExportedProgram:
 
     @property
     def graph_signature(self) -> ExportGraphSignature:
-        """What placeholders and outputs stand for."""
+        """The roles of placeholders and outputs."""
         return self._graph_signature
 
     @property
@@ -214,10 +214,10 @@ class ExportedProgram:
         return (value for _, value in self.named_buffers())
 
     def module(self, check_guards: bool = True) -> Module:
-        """Return a module that computes what the exported one does, with its parameters and buffers.
+        """Return a module that computes the same as the exported one, with its parameters and buffers.
 
-        It takes the arguments of the exported module; ``check_guards=False`` leaves out the check of shapes
-        and dtypes.
+        It takes the arguments of the exported module; ``check_guards=False`` skips the check of shapes and
+        dtypes.
         """
         return program_module(self.whole, check_guards)
 

@@ -55,8 +55,8 @@ def load(
 ) -> ExportedProgram | Bundle:
     """Read a program from the file ``f``, or a bundle from the folder ``f``; nothing in it is executed.
 
-    The values of ``extra_files`` are replaced by the text of the files of these names. BundleError if what is
-    there is damaged.
+    The values of ``extra_files`` are replaced by the text of the files of these names. BundleError for a
+    damaged file.
     """
     if isinstance(f, str | os.PathLike) and Path(f).is_dir():
         return bundle.load(f)

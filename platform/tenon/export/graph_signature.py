@@ -1,4 +1,4 @@
-"""PyTorch's ``torch.export.graph_signature``: what the placeholders and outputs of a graph stand for."""
+"""PyTorch's ``torch.export.graph_signature``: the roles of the placeholders and outputs of a graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 
 
 class InputKind(Enum):
-    """What a placeholder is."""
+    """The kind of a placeholder."""
 
     USER_INPUT = auto()
     PARAMETER = auto()
@@ -30,7 +30,7 @@ class InputKind(Enum):
 
 
 class OutputKind(Enum):
-    """What an output is."""
+    """The kind of an output."""
 
     USER_OUTPUT = auto()
     LOSS_OUTPUT = auto()

@@ -1,7 +1,7 @@
-"""``lower``: write a graph in the ops that a target has.
+"""``lower``: rewrite a graph to the ops that a target supports.
 
-Composites that the target lacks are replaced by their parts, as far down as needed, and a rule may do the
-same for any other op. Whatever is left over is collected, so that one error names it all.
+Composites that the target lacks are replaced by their parts, recursively, and rules may replace other ops.
+All ops without a replacement are collected, so that one error lists them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def lower(
 ) -> CapturedGraph:
     """Return a copy of ``graph`` whose calls are of ``ops`` (names) only.
 
-    ``rules`` has a function for ops that are to be replaced though they have no parts, or other ones than
-    their own. LoweringError names every op for which there is no way, with the modules that call it; unless
-    ``strict``, those stay as they are.
+    ``rules`` has a function for each op that is replaced though it is no composite, or by other ops than its
+    parts. LoweringError lists every op without a replacement, with the modules that call it; without
+    ``strict``, such calls stay unchanged.
 
     ``rejected(lowered)`` returns the calls that the target cannot write though it has the op, for dtypes
     or attrs. Composites among them are replaced by their parts as well, by all calls of the op, and it is
@@ -133,7 +133,7 @@ class _Parts(Calls):
     def __init__(self, node: Node, names: frozenset[str], rules: Mapping[str, Rule]) -> None:
         super().__init__(node)
         self._names, self._rules = names, rules
-        #: The names of ops that neither the target has nor anything else can be written for.
+        #: The names of ops that the target lacks and that have no replacement.
         self.missing: set[str] = set()
 
     def computed(self, op: Op, args: tuple[Operand, ...], attrs: Attrs, hidden: bool) -> tuple[Operand, ...]:

@@ -15,14 +15,14 @@ Path: TypeAlias = tuple[Any, ...]
 
 
 def integers(node: Node) -> Iterator[tuple[Path, int]]:
-    """Yield the integers in shapes, arguments and attrs, and where they stand."""
+    """Yield the integers in shapes, arguments and attrs, with their places."""
     for path, value in _values(node):
         if value.__class__ is int:
             yield path, value
 
 
 def expressions(node: Node) -> Iterator[tuple[Path, Expression]]:
-    """Yield the expressions of symbols in shapes, arguments and attrs, and where they stand."""
+    """Yield the expressions of symbols in shapes, arguments and attrs, with their places."""
     for path, value in _values(node):
         if isinstance(value, Expression):
             yield path, value
@@ -69,7 +69,7 @@ def put(node: Node, changes: Mapping[Path, object]) -> None:
         elif path[0] == "attrs":
             node.attrs = node.attrs | {path[1]: _changed(node.attrs[path[1]], path[2:], value)}
         else:
-            raise GraphError(f"{node!r}: no value stands at {path!r}.")
+            raise GraphError(f"{node!r}: there is no value at {path!r}.")
     node.avals = tuple(Aval(tuple(s), a.dtype) for s, a in zip(shapes, node.avals, strict=True))
 
 

@@ -58,7 +58,7 @@ def save(
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """Return an entry of fixed date, so that equal programs give equal files."""
+    """Return an entry of fixed date, so that equal programs have equal files."""
     return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
 
 

@@ -1,4 +1,4 @@
-"""The way from an op graph to a Python graph: an ``fx.Graph`` with one ``call_function`` per op."""
+"""Convert an op graph to an ``fx.Graph`` with one ``call_function`` per op."""
 
 from __future__ import annotations
 

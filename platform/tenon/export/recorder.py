@@ -1,6 +1,6 @@
-"""``CaptureRecorder``: a recorder that undoes what the captured call did to tensors and optimizers.
+"""``CaptureRecorder``: a recorder that can undo the changes of the captured call to tensors and optimizers.
 
-``Options`` says how it records: which composites stay whole, and what happens where Python reads a value.
+``Options`` configures it: which composites are recorded as one call, and whether Python may read values.
 
 Next: ``capture.py`` runs a function under it.
 """
@@ -46,14 +46,14 @@ class Options:
 
 
 class CaptureRecorder(Recorder):
-    """Records one call. ``undo`` puts tensors, gradients and optimizer state back as they were before it."""
+    """Records one call. ``undo`` restores the previous tensors, gradients and optimizer state."""
 
     def __init__(self, options: Options) -> None:
         super().__init__(backend_named("cpu"), strict=True)
         self.options = options
         self.graph = self.captured = CapturedGraph()
         self.values = Values(self.captured, self.backend)
-        #: The conditions by which Python decided something.
+        #: The conditions by which Python branched.
         self.found_guards: list[Guard] = []
         #: Values from outside that Python read: their input nodes, and where.
         self.read_states: dict[Node, str] = {}
@@ -86,7 +86,7 @@ class CaptureRecorder(Recorder):
     # --- what to undo ---
 
     def writing(self, tensor: Tensor) -> None:
-        """Callback: the memory of ``tensor`` is about to change; keep its values."""
+        """Callback: the memory of ``tensor`` is about to change; save its values."""
         self._keep(tensor)
         super().writing(tensor)
 
@@ -133,7 +133,7 @@ class CaptureRecorder(Recorder):
         return {key: np.array(raw) for key, raw in arrays.items()}
 
     def reset_new_states(self) -> None:
-        """Set to zero the state that an optimizer made of its first result, such as a momentum."""
+        """Set to zero the state that an optimizer initialised with its first result, such as a momentum."""
         for optimizer, saved in self.states_before.values():
             for p, state in optimizer.state.items():
                 for name, value in state.items():
@@ -183,13 +183,13 @@ class CaptureRecorder(Recorder):
         return scalar
 
     def step_count(self, optimizer: Optimizer, state: State, steps: int) -> Scalar | int:
-        """Return the number of this step of a parameter; keep the count."""
+        """Return the number of this step of a parameter; remember the state that counts it."""
         if isinstance(state["step"], Tensor):
             self._keep(state["step"])
         return super().step_count(optimizer, state, steps)
 
     def guard_scalar(self, scalar: Scalar, question: str, other: object, answer: float) -> None:
-        """Keep that a question about a scalar must have this answer."""
+        """Record a guard: a question about a scalar must have this answer."""
         right = other.node.out() if isinstance(other, Scalar) else other
         self.found_guards.append(Guard(scalar.node.out(), question, right, answer, user_line()))
 
@@ -227,24 +227,24 @@ class CaptureRecorder(Recorder):
         )
 
     def guard_value(self, what: str, get: Callable[[], object]) -> None:
-        """Accept that ``get()`` had its present value: the graph is a copy of this call."""
+        """Do nothing: the graph reproduces this call, with the current value of ``get()``."""
 
     def expect(self, condition: Tensor, value: Tensor, what: str) -> Tensor | None:
-        """Refuse a run that may stop in the middle."""
+        """Raise an error: a run of the graph cannot stop in the middle."""
         raise CaptureError(
             f"a GradScaler decides by the gradients whether a step is made ({what}), at {user_line()}. "
             "Capture a step without it: a graph makes the same step in every run."
         )
 
     def unsupported(self, what: str) -> None:
-        """Refuse an effect that a graph has no node for."""
+        """Raise an error for a side effect that a graph has no node for."""
         if self._listens():
             raise CaptureError(
                 f"{what} cannot be captured, at {user_line()}. Do it outside of the captured function."
             )
 
     def reading(self, raw: Array, what: str) -> None:
-        """Refuse a shape that depends on values."""
+        """Raise an error for a shape that depends on values."""
         if self._listens() and not self.options.as_run:
             entry = self.values.find(raw)
             if entry is not None and self.values.read(entry).node.kind != "constant":

@@ -1,6 +1,6 @@
 """``Runner``: runs a captured graph op by op, with state and scalars of its own.
 
-It is the reference by which test vectors are made and targets are judged.
+It is the reference: it computes test vectors, with which targets are verified.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tenon.export.captured import CapturedGraph, Guard
 
 
-#: The most sizes for which a runner keeps the graph.
+#: The maximum number of sizes for which a runner caches the graph.
 _KEPT = 16
 
 
@@ -154,7 +154,7 @@ def _plain(value: NodeArgument, values: Mapping[Ref, Array]) -> float:
 
 
 def as_array(value: object) -> np.ndarray:
-    """Return the array of a tensor, or of what NumPy makes one of."""
+    """Return the array of a tensor, or convert other data by NumPy."""
     if isinstance(value, Tensor):
         return value._backend.to_host(value.raw)
     return np.asarray(value)

@@ -1,8 +1,8 @@
 """``graph.json``: a captured graph as text, in a versioned schema; ``docs/guide/graph-json.md`` describes it.
 
-``document.py`` writes it. ``from_document`` reads and checks: every reference goes to an earlier node, every
-op exists and infers the shapes that stand there, sizes are bounded, and nothing is executed or allocated by
-what the file says.
+``document.py`` writes it. ``from_document`` reads and checks: every reference is to an earlier node, every op
+exists and infers the stored shapes, and sizes are bounded. The file cannot cause code to be executed or large
+memory to be allocated.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _refuse_constant(text: str) -> Json:
 
 
 def check_schema(document: Mapping[str, Json], schema: str, version: int, source: str) -> None:
-    """Raise BundleError unless ``document`` says that it is of this schema, and of a known version."""
+    """Raise BundleError unless ``document`` declares this schema and a known version."""
     if document.get("schema") != schema:
         raise BundleError(f"{source} is of schema {document.get('schema')!r:.80}, not {schema!r}.")
     found = document.get("version")
@@ -82,7 +82,7 @@ def check_schema(document: Mapping[str, Json], schema: str, version: int, source
 def from_document(document: Mapping[str, Json], arrays: Mapping[str, Tensor], source: str) -> CapturedGraph:
     """Return the graph that ``document`` describes, with ``arrays`` as its state and constants.
 
-    BundleError, which names ``source``, for whatever does not hold together.
+    BundleError, which names ``source``, for any inconsistency.
     """
     check_schema(document, SCHEMA, VERSION, source)
     try:
@@ -158,7 +158,7 @@ class _Reader:
         return dynamic
 
     def _settle(self, node: Node) -> None:
-        """Note the expressions in ``node``, and put the sizes of the example in their place."""
+        """Store the expressions in ``node``, and replace them by the sizes of the example."""
         found = dict(expressions(node))
         if found:
             self.result.symbolic[node] = found
@@ -190,7 +190,7 @@ class _Reader:
         self.result.constant(self._stored(name, aval).raw)
 
     def _aval(self, entry: Mapping[str, Json]) -> Aval:
-        """Return a shape and dtype; in the shape may stand expressions."""
+        """Return a shape and dtype; the shape may contain expressions."""
         shape, dtype = _list(entry["shape"]), values.dtype_named(entry["dtype"])
         if len(shape) > MAX_AXES:
             raise BundleError(f"a shape of {len(shape)} axes; at most {MAX_AXES} are read.")
@@ -307,19 +307,19 @@ def check_size(aval: Aval) -> None:
 
 def _list(value: Json) -> list[Json]:
     if type(value) is not list:
-        raise BundleError(f"a {type(value).__name__} stands where a list belongs.")
+        raise BundleError(f"a {type(value).__name__} is where a list belongs.")
     return value
 
 
 def _dict(value: Json) -> dict[str, Json]:
     if type(value) is not dict:
-        raise BundleError(f"a {type(value).__name__} stands where an object belongs.")
+        raise BundleError(f"a {type(value).__name__} is where an object belongs.")
     return value
 
 
 def _text(value: Json) -> str:
     if type(value) is not str:
-        raise BundleError(f"a {type(value).__name__} stands where a text belongs.")
+        raise BundleError(f"a {type(value).__name__} is where a string belongs.")
     if not value.isprintable():
         raise BundleError(f"the text {value!r:.80} has characters that cannot be printed.")
     return value
@@ -328,11 +328,11 @@ def _text(value: Json) -> str:
 def _number(value: Json) -> float:
     """Return a number in double precision: powers of integers have no end."""
     if type(value) not in (int, float):
-        raise BundleError(f"{value!r:.80} stands where a number belongs.")
+        raise BundleError(f"{value!r:.80} is where a number belongs.")
     return float(value)
 
 
 def _index(value: Json, count: int) -> int:
     if type(value) is not int or not 0 <= value < count:
-        raise BundleError(f"a reference to {value!r:.80}, where {count} come before.")
+        raise BundleError(f"a reference to {value!r:.80}, but only {count} come before it.")
     return value

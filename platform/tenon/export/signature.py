@@ -1,5 +1,5 @@
-"""``Signature``: names and order of a captured graph's arguments, state and scalars, and the nests of both
-sides.
+"""``Signature``: names and order of a captured graph's arguments, state and scalars, and the nested structure
+of arguments and results.
 
 Inputs of the graph are named by ``Node.label``. A signature has no reference to nodes, so that it stays valid
 when the graph is copied or rewritten.
@@ -17,7 +17,7 @@ from tenon.export.values import same_nest
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
 
-#: A leaf of the nests of arguments and results: a tensor, or a plain value of any type.
+#: A leaf of nested arguments and results: a tensor, or a plain value of any type.
 Leaf: TypeAlias = Any
 
 
@@ -30,7 +30,7 @@ class TensorArgument:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A tensor in what the function returns: an output of the graph."""
+    """A tensor in the function's result: an output of the graph."""
 
     index: int
 
@@ -48,7 +48,7 @@ class ScalarInput:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a captured function takes, keeps and returns."""
+    """The arguments, the state and the results of a captured function."""
 
     #: The structure of ``(args, kwargs)``.
     in_spec: TreeSpec

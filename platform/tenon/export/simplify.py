@@ -9,7 +9,7 @@ from tenon.graph.passes.common_subexpr import common_subexpr
 
 
 def simplify(graph: CapturedGraph) -> None:
-    """Remove what nothing reads, copies, casts and moves that change nothing, and repeated calls."""
+    """Remove unused nodes, copies, casts and moves without effect, and repeated calls."""
     drop_unread(graph)
     canonicalise(graph)
     common_subexpr(graph)

@@ -1,6 +1,6 @@
 """Symbolic sizes: integer expressions of symbols such as ``4*batch`` and ``(width + 1)//2``.
 
-``fit`` finds the expression that gives the integers seen at several sizes; ``parse`` reads one from text.
+``fit`` finds an expression for integers observed at several sizes; ``parse`` reads one from text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Sizes: TypeAlias = Mapping[str, int]
 #: Divisors that are tried, and the largest text that is read.
 _DIVISORS, _LONGEST = (2, 4, 8, 16, 32, 64, 3, 5, 6, 7, 12, 14, 24, 28), 200
 
-#: The functions of an expression: what each computes, its text, and how tightly that binds.
+#: The functions of an expression: the implementation, the text, and its precedence.
 FUNCTIONS: dict[str, tuple[Callable[[int, int], int], str, int]] = {
     "add": (operator.add, "{} + {}", 1),
     "sub": (operator.sub, "{} - {}", 1),
@@ -119,7 +119,7 @@ def _parsed(node: ast.expr, symbols: Sequence[str]) -> Size:
 
 
 def fit(values: Sequence[int], samples: Sequence[Sizes]) -> Size | None:
-    """Return the simplest expression that gives ``values`` at the sizes ``samples``; None if none is found.
+    """Return the simplest expression with ``values`` at the sizes ``samples``; None if none is found.
 
     >>> fit([9, 13, 21], [{"batch": 2}, {"batch": 3}, {"batch": 5}])
     4*batch + 1
@@ -166,7 +166,7 @@ def _plus(size: Size, number: int) -> Size:
 
 
 def _sums(values: Sequence[int], samples: Sequence[Sizes], names: Sequence[str]) -> Iterator[Size]:
-    """Yield sums of multiples of the symbols and a number: the slopes follow from samples in a row."""
+    """Yield sums of multiples of the symbols and a number: the factors follow from consecutive samples."""
     for name in names:
         for i, j in itertools.combinations(range(len(samples)), 2):
             if any(samples[i][n] != samples[j][n] for n in names if n != name):
@@ -194,7 +194,7 @@ def _sums(values: Sequence[int], samples: Sequence[Sizes], names: Sequence[str])
 
 
 def _quotients(values: Sequence[int], samples: Sequence[Sizes], name: str) -> Iterator[Size]:
-    """Yield ``c*((a*size + b)//d) + e``, as sizes after windows with a stride are; those with e = 0 first."""
+    """Yield ``c*((a*size + b)//d) + e``, the form of sizes after strided windows; those with e = 0 first."""
     sizes = [s[name] for s in samples]
     if len(set(zip(sizes, values, strict=True))) > len(set(sizes)):
         return  # other symbols count too

@@ -1,7 +1,7 @@
 """Constants whose shape depends on sizes, written as ops: filled arrays, ranges, and triangular masks.
 
-``tenon.arange(length)`` and the mask of causal attention are arrays made by Python, so that each capture has
-those of its own size. ``spell_constants`` replaces them in several captures of one function alike.
+``tenon.arange(length)`` and the mask of causal attention are arrays that Python creates, so that each capture
+has those of its own size. ``spell_constants`` replaces them in several captures of one function alike.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tenon.graph.cluster import Namespace, Value
 from tenon.graph.graph import Node
 from tenon.graph.passes.decompose import Calls
 
-#: What is the same in constants of all sizes.
+#: The parameters of a constant that are independent of sizes.
 Pattern: TypeAlias = tuple[Any, ...]  # a name and numbers
 
 
 def spell_constants(graphs: Sequence[CapturedGraph]) -> None:
-    """Replace constants that differ among ``graphs``, and follow one pattern, by calls that compute them."""
+    """Replace constants that differ among ``graphs`` but have one pattern by calls that compute them."""
     position = 0
     while all(position < len(graph.nodes) for graph in graphs):
         nodes = [graph.nodes[position] for graph in graphs]
@@ -50,7 +50,7 @@ def _replace(graph: CapturedGraph, node: Node, pattern: Pattern, spell: Spell) -
     graph.replace({node.out(): calls.ref(value)})
 
 
-#: Returns the pattern of an array, or None if it does not follow it.
+#: Returns the parameters of the pattern of an array, or None if it does not match.
 Recognise: TypeAlias = Callable[[np.ndarray], "Pattern | None"]
 #: Computes an array of that pattern by functions of a namespace, from any value.
 Spell: TypeAlias = Callable[[Namespace, Any, np.ndarray, Pattern], Value]

@@ -1,7 +1,7 @@
-"""``Target``: writes a captured graph for another machine, and runs what it wrote to verify it.
+"""``Target``: writes a captured graph for another machine, and runs the written files to verify them.
 
-Plugins offer targets by the hook ``tenon_targets``. A target states the ops that it has; graphs arrive in
-those ops only.
+Plugins provide targets by the hook ``tenon_targets``. A target declares the ops that it supports; it receives
+graphs of those ops only.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 
 
 class Target:
-    """Base class of targets, made without arguments.
+    """Base class of targets, constructed without arguments.
 
-    A subclass defines ``name``, ``ops``, ``write`` and ``run``; ``check`` refuses graphs for other reasons
-    than a missing op, and ``unavailable`` says why nothing can be run on this machine.
+    A subclass defines ``name``, ``ops``, ``write`` and ``run``; ``check`` rejects graphs for other reasons
+    than a missing op, and ``unavailable`` returns why nothing can be run on this machine.
     """
 
     #: The name by which ``tenon export --to`` finds it, and of its folder in a bundle.
     name: ClassVar[str]
-    #: The names of the ops that it has.
+    #: The names of the ops that it supports.
     ops: ClassVar[Collection[str]] = frozenset()
-    #: For ops that it has not: how to compute them by others.
+    #: Rules that compute unsupported ops by others.
     rules: ClassVar[Mapping[str, Rule]] = {}
 
     #: Whether it writes graphs with sizes that may change (``CapturedGraph.symbols``).
     dynamic: ClassVar[bool] = False
 
-    #: Whether what it writes checks ``graph.guards``. Else graphs in which Python decided by data, or by the
-    #: number of the step, are refused; of decisions by options (a momentum of 0) there is no check.
+    #: Whether the written program checks ``graph.guards``. Otherwise graphs in which Python branched on data,
+    #: or on the number of the step, are rejected; branches on options (a momentum of 0) are not checked.
     guards: ClassVar[bool] = False
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
-        """Return ``graph`` in the ops of this target; LoweringError names all that are missing."""
+        """Return ``graph`` in the ops of this target; LoweringError lists all that are missing."""
         self.accept(graph)
         result = lower(graph, self.ops, self.rules)
         self.check(result)
         return result
 
     def accept(self, graph: CapturedGraph) -> None:
-        """Raise LoweringError for sizes that may change and decisions that this target cannot check.
+        """Raise LoweringError for dynamic sizes and guards that this target does not support.
 
         Bundles call it before ``lowered``, which a target may override.
         """
@@ -69,20 +69,20 @@ class Target:
             )
 
     def check(self, graph: CapturedGraph) -> None:
-        """Raise LoweringError if the target cannot write ``graph``, which is in its ops."""
+        """Raise LoweringError if the target cannot write ``graph``, which has been lowered to its ops."""
 
     def write(self, graph: CapturedGraph, vectors: Vectors | None, folder: Path) -> None:
-        """Write ``graph``, which is in the ops of this target, into the empty ``folder``.
+        """Write ``graph``, which has been lowered to the ops of this target, into the empty ``folder``.
 
-        ``vectors`` has inputs and the outputs that the model computed of them, for tests of its own.
+        ``vectors`` has inputs and the outputs that the model computes for them, for tests in the folder.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no write(graph, vectors, folder).")
 
     def run(self, folder: Path, runs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
-        """Run what ``write`` left in ``folder`` and return the outputs of each run.
+        """Run the program that ``write`` put into ``folder`` and return the outputs of each run.
 
-        The runs, each a list of arrays for the arguments, follow one another: a training step begins with
-        the state that the run before it left.
+        The runs, each a list of arrays for the arguments, follow one another: a training step begins with the
+        state after the previous run.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no run(folder, runs).")
 
@@ -92,7 +92,7 @@ class Target:
 
 
 def refuse_decisions(graph: CapturedGraph) -> None:
-    """Raise LoweringError if Python decided by a tensor, or by a number that changes from run to run."""
+    """Raise LoweringError if Python branched on a tensor, or on a number that changes from run to run."""
     counting = {scalar.name for scalar in graph.signature.scalars if scalar.increment}
     for guard in graph.guards:
         if not guard.value.scalar or counting & scalar_names(guard.value.node):

@@ -1,6 +1,6 @@
 """``trace``: capture one run of a model for analyses of dependencies.
 
-It is ``capture(..., as_run=True)`` with the graph's parts under the names that plugins know.
+It is ``capture(..., as_run=True)`` with the parts of the graph under the names of ``tenon.extend``.
 """
 
 from __future__ import annotations

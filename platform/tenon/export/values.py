@@ -1,4 +1,4 @@
-"""Arguments, attrs and nests of a graph as JSON data.
+"""Arguments, attrs and nested structures of a graph as JSON data.
 
 Numbers, strings, booleans and None are JSON's own, a list is a list; everything else is an object with one
 key: ``{"ref": [node, output]}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``, ``{"slice": [...]}``,
@@ -25,7 +25,7 @@ from tenon.tensors.pytree import LEAF, TreeSpec
 Json: TypeAlias = Any
 #: A plain value of any type.
 Plain: TypeAlias = Any
-#: Nests of values and of arguments that are read.
+#: Nested values and arguments that are read.
 _MAX_DEPTH = 64
 
 
@@ -68,7 +68,7 @@ _SINGLE = (
 
 
 def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
-    """Return ``value`` as JSON data; LoweringError for what a file cannot hold."""
+    """Return ``value`` as JSON data; LoweringError for values that a file cannot hold."""
     if value.__class__ is Ref and positions is not None:
         return {"ref": [positions[value.node], value.index]}
     if isinstance(value, np.generic):
@@ -101,7 +101,7 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
 
 
 class Decoder:
-    """Reads values whose references go to the nodes that ``ref`` finds, and whose sizes name ``symbols``."""
+    """Decodes values; ``ref`` looks up references, and sizes are expressions of ``symbols``."""
 
     def __init__(self, ref: Callable[[Json], Ref] | None = None, symbols: Sequence[str] = ()) -> None:
         self.ref, self.symbols = ref, symbols
@@ -166,7 +166,8 @@ def same_nest(a: TreeSpec, b: TreeSpec) -> bool:
 
 
 def encode_spec(spec: TreeSpec) -> Json:
-    """Return the structure of a nest; named tuples and registered classes become dictionaries and tuples."""
+    """Return a nested structure as JSON data; named tuples and registered classes become dictionaries and
+    tuples."""
     if spec.is_leaf():
         return None
     children = [encode_spec(child) for child in spec.children_specs]

@@ -1,7 +1,7 @@
-"""``Vectors``: inputs of a captured function, the outputs that it computed of them, and the tolerance.
+"""``Vectors``: test inputs of a captured function, the expected outputs, and the tolerance.
 
 A target passes if it computes the outputs of all runs within the tolerance. The runs of a training step
-follow one another, each from the state that the run before it left.
+follow one another, each from the state after the previous one.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """The runs, and how far outputs may be off: ``absolute + relative * |output|``."""
+    """The runs, and the tolerance of outputs: ``absolute + relative * |output|``."""
 
     runs: list[Run]
     absolute: float = TOLERANCE
@@ -43,7 +43,7 @@ class Vectors:
     def excess(self, results: Sequence[Sequence[np.ndarray]]) -> float:
         """Return the largest difference of ``results`` to the outputs, in units of the tolerance.
 
-        Up to 1 is right. Infinity for a NaN, another shape or another number of outputs.
+        Up to 1 is a pass. Infinity for a NaN, another shape or another number of outputs.
         """
         worst = 0.0
         if len(results) != len(self.runs):
@@ -79,10 +79,10 @@ def make_vectors(
     tolerance: float | None = None,
     model: Callable[..., Nested] | None = None,
 ) -> Vectors:
-    """Run ``graph`` on the arguments of each call, in order, and return what it computed.
+    """Run ``graph`` on the arguments of each call, in order, and return the test vectors.
 
-    With ``model``, the function that was captured, its own results are taken; CaptureError if the graph
-    computes others. The default tolerance is 1e-5; of a model in 8-bit integers one step, a 255th of the
+    With ``model``, the function that was captured, the expected outputs are its results; CaptureError if the
+    graph's differ. The default tolerance is 1e-5; of a model in 8-bit integers one step, a 255th of the
     largest output.
     """
     random = [node for node in graph.calls if node.effect]

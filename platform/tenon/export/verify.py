@@ -1,7 +1,7 @@
 """``verify``: run every target of a bundle on its test vectors.
 
-The files of a target are copied to a temporary folder, where the target compiles and runs them: this is the
-only moment at which anything in a bundle is executed, and the bundle itself does not change.
+The files of a target are copied to a temporary folder, where the target compiles and runs them: only here is
+anything in a bundle executed, and the bundle itself is not changed.
 
 The checksums of a bundle find damage, not intent: whoever can write a bundle can also write its manifest. So
 verify only what you would run; ``targets=()`` runs the graph alone, by tenon's own ops, and nothing else.
@@ -30,7 +30,7 @@ from tenon.graph.graph import Node
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one target."""
+    """The result of one target."""
 
     target: str
     #: "passed", "failed" or "not run".
@@ -44,7 +44,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The verdicts on a bundle: first of the graph itself, then of each target."""
+    """The results of a bundle: first that of the graph itself, then that of each target."""
 
     folder: Path
     runs: int
@@ -144,7 +144,7 @@ def _target_verdict(bundle: Bundle, name: str, target: Target | None) -> Verdict
 
 
 def _judged(name: str, bundle: Bundle, run: Callable[[], list[list[np.ndarray]]]) -> Verdict:
-    """Return the verdict on the results of ``run``; an error of any kind is a failure, with its text."""
+    """Return the verdict on the results of ``run``; any exception is a failure, reported by its text."""
     start = time.perf_counter()
     try:
         excess = bundle.vectors.excess(run())

@@ -9,5 +9,5 @@ T = TypeVar("T")
 
 
 def compatibility(is_backward_compatible: bool) -> Callable[[T], T]:
-    """Return a decorator that returns what it decorates."""
+    """Return a decorator without effect."""
     return lambda decorated: decorated

@@ -72,7 +72,7 @@ class CodeGen:
         return args
 
     def process_outputs(self, outputs: Any) -> Any:  # of any type
-        """Return what the generated function returns for the value of the output node."""
+        """Convert the value of the output node to the result of the generated function."""
         return outputs
 
     def additional_globals(self) -> list[tuple[str, Any]]:  # of any type

@@ -144,7 +144,7 @@ class TracerBase:
             named = {field.name: self.create_arg(getattr(a, field.name)) for field in fields(a)}
             return self.create_node("call_function", type(a), (), named)
         raise NotImplementedError(
-            f"argument of type: {type(a)}: give it a method __fx_create_arg__(self, tracer) that returns"
+            f"argument of type: {type(a)}: define a method __fx_create_arg__(self, tracer) that returns"
             " a node"
         )
 

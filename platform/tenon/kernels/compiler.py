@@ -1,4 +1,4 @@
-"""``Compiler``: what a backend may offer to compiled programs, beside its kernels.
+"""``Compiler``: optional features of a backend for compiled programs, besides its kernels.
 
 A compiled program is a graph of ops whose buffers never move. Where its backend has no compiler
 (``Backend.compiler`` is None), each op runs by the kernel that eager code calls, and its result is copied
@@ -110,7 +110,8 @@ class LayoutRules(Protocol):
 
 
 class Compiler:
-    """Base of the compilers of backends. Override what the backend can do; the others decline."""
+    """Base of the compilers of backends. Override the methods that the backend supports; the defaults
+    decline."""
 
     def fuse(self, cluster: Cluster) -> FusedKernel | None:
         """Return one kernel for the ops of ``cluster``; None to run them one by one.

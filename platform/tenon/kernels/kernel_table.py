@@ -1,4 +1,5 @@
-"""The kernels of a backend as one table: for each op, rows in order, each with what it accepts.
+"""The kernels of a backend as one table: for each op, rows in order, each with the conditions of the calls
+that it accepts.
 
 The first row that accepts a call computes it; the reference of the op is the last row. A row is a kernel, a
 name, and conditions. A condition has a description and an expression over the op's arguments, from which

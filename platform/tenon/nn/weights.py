@@ -76,8 +76,8 @@ def inverse(parametrization: Module, value: Tensor) -> Tensor | Sequence[Tensor]
     """Return ``parametrization.right_inverse(value)``; ModuleError if it is not defined."""
     if not hasattr(parametrization, "right_inverse"):
         raise ModuleError(
-            f"parametrization {type(parametrization).__name__} does not implement right_inverse. Give it a "
-            "method right_inverse(value), or assign to what it is computed from."
+            f"parametrization {type(parametrization).__name__} does not implement right_inverse. Define a "
+            "method right_inverse(value), or assign to the tensor that it is computed from."
         )
     return parametrization.right_inverse(value)
 

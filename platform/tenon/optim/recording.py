@@ -150,7 +150,7 @@ class _Ops:
                     if text is None:
                         return op.decompose(self, *args)  # type: ignore[attr-defined]
                     return a.recording.record(name, args)
-            raise NotFusableError(f"{name} as it is called here is not recorded.")
+            raise NotFusableError(f"this call of {name} cannot be recorded.")
 
         function: Callable[..., SymbolicArray] = call
         if op.expression is not None:

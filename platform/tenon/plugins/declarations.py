@@ -125,7 +125,7 @@ def tenon_quantizers() -> Mapping[str, str]:
 
 @hookspec
 def tenon_observers() -> Mapping[str, str]:
-    """Name -> target of an observer class, which receives what a run or a script measures.
+    """Name -> target of an observer class, which receives the measurements of a run or a script.
 
     Called: at the first use of the kind, as ``tenon.utils.tensorboard.SummaryWriter``.
     Mode: collect.

@@ -193,7 +193,7 @@ Section: TypeAlias = Mapping[str, Any]
 def tenon_checkpoint_load(section: Section, session: Session) -> None:
     """Restore this plugin's state from the checkpoint that a run resumes.
 
-    Args: ``section``, what this plugin saved, empty if it saved nothing; ``session`` of the run.
+    Args: ``section``, the data that this plugin saved, empty if it saved nothing; ``session`` of the run.
     Called: once per resumed run, after model and optimizer are restored, through ``Host.load_sections``.
     Mode: collect, each plugin with a section of its own.
     Example: ``state.beta = section.get("beta", 0.9)``

@@ -90,7 +90,7 @@ class PickleReader:
                     return _plain(self.pop())
                 step = STEPS.get(code)
                 if step is None:
-                    raise CheckpointError(f"opcode {code!r} is not one that checkpoints are made of")
+                    raise CheckpointError(f"opcode {code!r} does not occur in checkpoints")
                 step(self)
         except UnsafeCheckpointError:
             raise

@@ -1,6 +1,6 @@
 """The building blocks of a training run, for plugins with commands of their own: ``tenon.extend.run_parts``.
 
-``resolve`` makes a configuration from command-line arguments, ``resolve_config`` from layers of sections;
+``resolve`` creates a configuration from command-line arguments, ``resolve_config`` from layers of sections;
 ``open_session`` builds the model, data and optimizer, ``run`` trains, ``evaluate`` measures.
 """
 

@@ -1,4 +1,5 @@
-"""Resolve the names in a configuration (recipes, ``module:name`` targets) and build what they refer to."""
+"""Resolve the names in a configuration (recipes, ``module:name`` targets) and build the objects that they
+refer to."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Gradual:
     def __post_init__(self) -> None:
         if not 0 <= self.begin < self.end or self.every < 1:
             raise PruningError(
-                "a gradual schedule goes from begin to a later end, every 1 or more steps; got"
+                "a gradual schedule runs from begin to a later end, every 1 or more steps; got"
                 f" begin={self.begin}, end={self.end}, every={self.every}."
             )
 
@@ -102,7 +102,7 @@ class Lottery:
     def __post_init__(self) -> None:
         if self.rounds < 1 or not 0 <= self.rewind < self.every:
             raise PruningError(
-                "a lottery has 1 or more rounds, and goes back to a step before the end of the first; got"
+                "a lottery has 1 or more rounds, and rewinds to a step before the end of the first; got"
                 f" rounds={self.rounds}, every={self.every}, rewind={self.rewind}."
             )
 
@@ -154,7 +154,7 @@ class Pruner:
         late = self.schedule.rewind is not None and self.steps > self.schedule.rewind
         if late and len(self._rewound_states) != len(others):
             raise PruningError(
-                f"step {self.schedule.rewind}, to which this schedule goes back, is over: {self.steps} steps"
+                f"step {self.schedule.rewind}, to which this schedule rewinds, is over: {self.steps} steps"
                 " are done. Call rewinds before training begins."
             )
         self._rewound = others

@@ -108,7 +108,7 @@ def converted(model: Module, scheme: Scheme, calls: Sequence[Example], skip: Col
         result, count = _by_layer(result, scheme, skip)
     if not count:
         raise QuantizationError(
-            f"there is nothing in this {type(model).__name__} that {scheme.name} quantizes"
+            f"this {type(model).__name__} has no layer that {scheme.name} quantizes"
             f"{' beside what is skipped' if skip else ''}."
         )
     restore_ties(result, ties)
@@ -140,7 +140,7 @@ def calibration_calls(
     if isinstance(iterable, (str, Mapping)) or not isinstance(iterable, Iterable):
         raise QuantizationError(
             f"calibration is a sequence of what this {type(model).__name__} is called with, not a"
-            f" {type(calibration).__name__}: give [example, ...]."
+            f" {type(calibration).__name__}: pass [example, ...]."
         )
     calls = list(iterable)
     if scheme.calibrates and not calls:

@@ -17,7 +17,7 @@ def check_float32(caller: str, weight: Tensor) -> None:
     """Raise QuantizationError that names ``caller`` unless ``weight`` is float32."""
     if weight.dtype is not float32:
         raise QuantizationError(
-            f"{caller} has dtype {weight.dtype}; layers whose states are 8 bits take and give float32. Call"
+            f"{caller} has dtype {weight.dtype}; layers with 8-bit states take and return float32. Call"
             " model.float() first."
         )
 

@@ -158,7 +158,7 @@ def check_unprepared(model: Module, caller: str) -> None:
     path = next((path for path, module in model.named_modules() if INPUT_OBSERVER in module._modules), None)
     if path is not None:
         raise QuantizationError(
-            f"{caller}: '{path}' is prepared already. Give the model that it was made of, or call convert."
+            f"{caller}: '{path}' is prepared already. Pass the original model, or call convert."
         )
 
 
@@ -185,7 +185,7 @@ def skipped(model: Module, skip: Collection[str], caller: str) -> set[str]:
     """Return the paths in ``skip`` and all below them; errors about unknown paths name ``caller``."""
     check_model(model, caller)
     if isinstance(skip, str):
-        raise QuantizationError(f"skip is a collection of paths: give [{skip!r}].")
+        raise QuantizationError(f"skip must be a collection of paths: pass [{skip!r}].")
     paths = [path for path, _ in model.named_modules(remove_duplicate=False)]
     unknown = sorted(set(skip).difference(paths))
     if unknown:

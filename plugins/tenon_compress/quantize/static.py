@@ -297,12 +297,12 @@ def _finite(path: str, low: Any, high: Any) -> tuple[float, float]:  # Any: the 
         )
     if low > high:
         raise QuantizationError(
-            f"no number passed '{path}' in calibration: what it was called with is empty. Give batches of one"
-            " example or more."
+            f"no number reached '{path}' in calibration: its inputs are empty. Pass batches of one example or"
+            " more."
         )
     if not -float("inf") < low <= high < float("inf"):
         raise QuantizationError(
-            f"what passes '{path}' in calibration lies between {low} and {high}: no step fits it. Look for"
-            " numbers that are not finite in the data."
+            f"the values at '{path}' in calibration are between {low} and {high}, which no scale represents."
+            " Check the data for numbers that are not finite."
         )
     return low, high

@@ -16,7 +16,7 @@ from tenon_target_c.expressions import convert, literal, translate
 from tenon_target_c.program import Program, out, scalar_text
 from tenon_target_c.values import CTYPES, View, supported
 
-#: Expressions of ops that state none, in the same language.
+#: Expressions of ops that do not declare one, in the same language.
 MORE = {
     "copy": "b",
     "once": "a",
@@ -50,7 +50,7 @@ _OPERAND, _NAME = re.compile(r"\bx\d+\b"), re.compile(r"\bt\d+\b")
 
 
 def expression_of(node: Node) -> str | None:
-    """Return the expression of a call, or None if it is not elementwise in C."""
+    """Return the expression of a call; None if it is not elementwise in C."""
     op: Op = node.op
     if op.name == "clamp":
         low, high = node.args[1], node.args[2]
@@ -249,7 +249,7 @@ def _broadcast(view: View, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def collapse(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """Drop axes of size 1 and merge neighbours that all operands step through at once."""
+    """Drop axes of size 1 and merge neighbouring axes that are contiguous in all operands."""
     sizes: list[int] = []
     result: list[list[int]] = [[] for _ in strides]
     for axis, size in enumerate(shape):

@@ -178,7 +178,7 @@ def along(program: Program, x: View, index: View, axis: int) -> tuple[View, tupl
 
 @emits("gather")
 def emit_gather(program: Program, node: Node) -> None:
-    """Pick elements along an axis by an index of the same rank."""
+    """Gather elements along an axis by an index of the same rank."""
     x, index, target = program.view(node.args[0]), indices(program, node.args[1]), program.new(node)
     if target.size:
         part, sizes = along(program, x, index, node.attrs["axis"])
@@ -214,7 +214,7 @@ def emit_scatter(program: Program, node: Node) -> None:
 
 @emits("embedding_grad", when=lambda node: node.avals[0].dtype == np.float32 and _plain_rows(node))
 def emit_embedding_gradient(program: Program, node: Node) -> None:
-    """Add up rows of the gradient by index."""
+    """Sum rows of the gradient by index."""
     g, index, target = program.dense(node.args[0]), indices(program, node.args[1]), program.new(node)
     if target.size:
         rows, n = target.shape

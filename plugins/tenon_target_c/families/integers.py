@@ -19,7 +19,7 @@ _FLOAT = np.dtype(np.float32)
 
 
 def _padded(program: Program, weight: Ref) -> View:
-    """Return the rows of an int8 weight, each filled up to a multiple of 16."""
+    """Return the rows of an int8 weight, each padded to a multiple of 16."""
     known = program.known(weight)
     assert known is not None
     rows = known.reshape(len(known), math.prod(known.shape[1:]))
@@ -39,7 +39,7 @@ def _is_constant(node: Node) -> bool:
 
 
 def _prepared(program: Program, x: View, rows: int, k: int, node: Node) -> View:
-    """Return the input as 16-bit integers without zero point, in rows filled up to a multiple of 16."""
+    """Return the input as 16-bit integers without zero point, in rows padded to a multiple of 16."""
     packed = program.scratch(rows * rounded(k), "int16")
     step, zero = literal(node.attrs["x_step"], _FLOAT), int(node.attrs["x_zero"])
     if x.dtype == np.uint8:
@@ -59,7 +59,7 @@ def _ends(target: View, node: Node) -> tuple[Pointer | str, Pointer | str, str, 
 
 @emits("int8_linear", when=_is_constant)
 def emit_linear(program: Program, node: Node) -> None:
-    """Add a linear layer of calibrated integers."""
+    """Add a linear layer of statically quantized integers."""
     x, weight, scale, bias = node.args
     view, target = program.dense(x), program.new(node)
     if not target.size:
@@ -92,7 +92,7 @@ def emit_dynamic_linear(program: Program, node: Node) -> None:
 
 @emits("int8_conv", when=lambda node: _is_constant(node) and len(node.attrs["stride"]) <= 3)
 def emit_convolution(program: Program, node: Node) -> None:
-    """Add a convolution of calibrated integers."""
+    """Add a convolution of statically quantized integers."""
     x, weight, scale, bias = node.args
     view, target = program.dense(x), program.new(node)
     if not target.size:
@@ -110,7 +110,7 @@ def emit_convolution(program: Program, node: Node) -> None:
 
 @emits("int8_max_pool")
 def emit_max_pool(program: Program, node: Node) -> None:
-    """Add the largest of each window."""
+    """Add the maximum of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         program.step("k_int8_max_pool", pooling.geometry(x.shape, target.shape, node), x, out(target))

@@ -1,4 +1,4 @@
-"""Ops that move elements: views cost nothing, the others are copies, or look-ups in a table of places."""
+"""Ops that move elements: views without cost, copies, or look-ups in a table of positions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def as_view(program: Program, node: Node) -> bool:
 
 @emits("cat")
 def emit_cat(program: Program, node: Node) -> None:
-    """Copy each operand to its place."""
+    """Copy each operand to its position."""
     target, axis, start = program.new(node), node.attrs["axis"], 0
     for ref in node.args:
         source = program.view(ref)
@@ -55,7 +55,7 @@ def emit_cat(program: Program, node: Node) -> None:
 
 @emits("stack")
 def emit_stack(program: Program, node: Node) -> None:
-    """Copy each operand to its place on a new axis."""
+    """Copy each operand to its position on a new axis."""
     target, axis = program.new(node), node.attrs["axis"]
     for position, ref in enumerate(node.args):
         program.copy(program.view(ref), target.moved(target.array[(slice(None),) * axis + (position, ...)]))
@@ -73,7 +73,7 @@ def emit_pad(program: Program, node: Node) -> None:
 
 @emits("embed")
 def emit_embed(program: Program, node: Node) -> None:
-    """Fill with zeros, then copy to the places of a basic index."""
+    """Fill with zeros, then copy to the positions of a basic index."""
     x, target = program.view(node.args[0]), program.new(node)
     fill(program, target, 0)
     place = target.array[node.attrs["key"]]
@@ -110,9 +110,9 @@ def _is_distinct(node: Node) -> bool:
 @emits("as_strided", "strided_read", when=_is_distinct)
 @emits("roll", "tril", "triu", "diagonal_embed", "window_of", "unfold")
 def emit_by_table(program: Program, node: Node) -> None:
-    """Look up the place of each element in a constant table; -1 stands for zero.
+    """Look up the position of each element in a constant table; -1 means zero.
 
-    The table is what the op makes of the numbers 1, 2, 3, ...
+    The table is computed by applying the op to the numbers 1, 2, 3, ...
     """
     x, target = program.dense(node.args[0]), program.new(node)
     if not target.size:
@@ -122,7 +122,7 @@ def emit_by_table(program: Program, node: Node) -> None:
 
 
 def _places(shape: tuple[int, ...], move: Callable[[Tensor], Tensor]) -> np.ndarray:
-    """Return where ``move`` has each element of its result from; -1 where it puts zeros."""
+    """Return the flat source index of each element that ``move`` returns; -1 where it writes zeros."""
     numbers = np.arange(1, math.prod(shape) + 1, dtype=np.int64).reshape(shape)
     return np.asarray(move(wrap(numbers)).numpy()).astype(np.int32).reshape(-1) - 1
 

@@ -1,4 +1,4 @@
-"""Pooling of one to three spatial axes: largest elements and means, and their gradients."""
+"""Max and average pooling of one to three spatial axes, and their gradients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _adaptive(x: tuple[int, ...], result: tuple[int, ...]) -> str:
 
 @emits("max_pool", when=_fits)
 def emit_max_pool(program: Program, node: Node) -> None:
-    """Add the largest element of each window."""
+    """Add the maximum of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
     a = node.attrs
     whole = all(2 * n <= s for n, s in zip(target.shape[2:], x.shape[2:], strict=True))
@@ -45,7 +45,7 @@ def emit_max_pool(program: Program, node: Node) -> None:
 
 @emits("max_pool_grad", when=_fits)
 def emit_max_pool_gradient(program: Program, node: Node) -> None:
-    """Add the gradients at the places of the largest elements."""
+    """Add the gradients at the positions of the maxima."""
     g, x = (program.dense(a) for a in node.args[:2])
     target = program.new(node)
     if target.size:
@@ -76,7 +76,7 @@ def emit_average_pool_gradient(program: Program, node: Node) -> None:
 
 @emits("adaptive_avg_pool", when=_fits)
 def emit_adaptive_pool(program: Program, node: Node) -> None:
-    """Add means that give an output of a certain size."""
+    """Add means over windows that are chosen by the size of the output."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         program.step("k_adaptive_pool", _adaptive(x.shape, target.shape), x, out(target))

@@ -25,7 +25,7 @@ def rounded(count: int, multiple: int = COLUMNS) -> int:
 
 
 def pack_columns(matrix: np.ndarray) -> np.ndarray:
-    """Return ``matrix[k, n]`` as panels of 16 columns ``[n / 16, k, 16]``, filled up with zeros."""
+    """Return ``matrix[k, n]`` as panels of 16 columns ``[n / 16, k, 16]``, padded with zeros."""
     k, n = matrix.shape
     wide = np.zeros((k, rounded(n)), matrix.dtype)
     wide[:, :n] = matrix
@@ -33,7 +33,8 @@ def pack_columns(matrix: np.ndarray) -> np.ndarray:
 
 
 def pack_rows(matrix: np.ndarray) -> np.ndarray:
-    """Return ``matrix[m, k]`` as panels of 6 rows ``[k, 6]``, the last of what is left, as a vector."""
+    """Return ``matrix[m, k]`` as panels of 6 rows ``[k, 6]``, the last one of the remaining rows, as a
+    vector."""
     panels = [np.ascontiguousarray(matrix[i : i + ROWS].T).reshape(-1) for i in range(0, len(matrix), ROWS)]
     return np.concatenate(panels) if panels else np.zeros(0, matrix.dtype)
 

@@ -1,4 +1,4 @@
-"""Recurrent layers over whole sequences: LSTM (with projection), GRU, and plain ones.
+"""Recurrent layers over whole sequences: LSTM (with projection), GRU, and RNN.
 
 The products of all inputs with their weights are one matrix product before the steps.
 """

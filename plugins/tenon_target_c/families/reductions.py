@@ -1,7 +1,8 @@
-"""Reductions over axes: sums, means, products, extremes, logic; their positions; running sums.
+"""Reductions over axes: sums, means, products, extrema, logic; positions of extrema; cumulative sums and
+products.
 
-A kernel reduces the middle axis of ``[outer, n, inner]``. Axes that do not lie side by side are moved
-together first.
+A kernel reduces the middle axis of ``[outer, n, inner]``. Axes that are not adjacent are moved together
+first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def _sides(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int]:
 
 
 def reduce(program: Program, x: View, axes: Sequence[int], kernel: str, target: View) -> None:
-    """Add a reduction of ``x`` over ``axes`` (sorted) into ``target``, in C order of what is left."""
+    """Add a reduction of ``x`` over ``axes`` (sorted) into ``target``, in C order of the remaining axes."""
     axes = [a for a in axes if x.shape[a] != 1]
     if not axes:
         copy_loop(program, x.moved(x.array.reshape(-1)) if x.dense else x, _like(x, target))
@@ -53,7 +54,7 @@ def _like(x: View, target: View) -> View:
 
 
 def _reduce_twice(program: Program, x: View, axes: list[int], kernel: str, target: View) -> None:
-    """Reduce the last axes, then the first, as of the channels of images."""
+    """Reduce the last axes, then the first ones, such as all but the channels of images."""
     middle = x.shape[: axes[1]]
     part = reserve("arena", middle, x.dtype)
     program.step(kernel, math.prod(middle), math.prod(x.shape[axes[1] :]), 1, x, out(part))
@@ -122,7 +123,7 @@ def emit_logic(program: Program, node: Node) -> None:
 
 @emits("argmax", "argmin")
 def emit_position(program: Program, node: Node) -> None:
-    """Add the index of the first extreme element."""
+    """Add the index of the first maximum or minimum."""
     x, target = program.dense(node.args[0]), program.new(node)
     if not target.size:
         return
@@ -134,7 +135,7 @@ def emit_position(program: Program, node: Node) -> None:
 
 @emits("cumsum", "cumprod", when=_fits("float32", "float64", "int64"))  # type: ignore[arg-type]
 def emit_running(program: Program, node: Node) -> None:
-    """Add a running sum or product."""
+    """Add a cumulative sum or product."""
     x, target = program.dense(node.args[0]), program.new(node)
     if not target.size:
         return

@@ -23,7 +23,7 @@ def _along_last(program: Program, view: View, axis: int) -> View:
 
 
 def _emit_rows(program: Program, node: Node, kernel: str, *more: int) -> None:
-    """Add a kernel over the rows along ``axis``, moving them to the end and back if need be."""
+    """Add a kernel over the rows along ``axis``, moving the axis to the end and back if necessary."""
     x = program.view(node.args[0])
     axis = node.attrs["axis"] % max(x.array.ndim, 1)
     target = program.new(node)
@@ -46,7 +46,7 @@ def emit_softmax(program: Program, node: Node) -> None:
 
 @emits("safe_softmax", when=is_float32)
 def emit_safe_softmax(program: Program, node: Node) -> None:
-    """Add a softmax that gives 0 for rows of minus infinities."""
+    """Add a softmax that is 0 for rows of minus infinities."""
     _emit_rows(program, node, "k_softmax", 1)
 
 

@@ -24,7 +24,7 @@ def embedding(
 def embedding_grad(
     g: np.ndarray, indices: np.ndarray, rows: int, padding_idx: int = -1, by_frequency: bool = False
 ) -> np.ndarray:
-    """Return the rows of ``g`` added up by index."""
+    """Return the rows of ``g`` summed by index."""
     flat, values = indices.reshape(-1), g.reshape(indices.size, g.shape[-1])
     if padding_idx >= 0:
         valid = flat != padding_idx
@@ -105,8 +105,7 @@ def scatter(
 def argsort(
     x: np.ndarray, axis: int, descending: bool = False, start: int = 0, stop: int | None = None
 ) -> np.ndarray:
-    """Return the indices that put ``x`` in order along ``axis``, or a part of them; equal ones stay in
-    order."""
+    """Return the indices that sort ``x`` along ``axis``, or a part of them; the sort is stable."""
     if not x.ndim:
         return np.zeros((), np.int64)
     if descending:

@@ -108,7 +108,7 @@ def int8_conv(
 def int8_max_pool(
     x: np.ndarray, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...]
 ) -> np.ndarray:
-    """Return the largest of each window of uint8."""
+    """Return the maximum of each window of uint8."""
     wide = np.pad(x, [(0, 0), (0, 0), *((p, p) for p in padding)])
     sizes = [(s - k) // t + 1 for s, k, t in zip(wide.shape[2:], kernel, stride, strict=True)]
     result = np.zeros((*x.shape[:2], *sizes), np.uint8)

@@ -1,4 +1,4 @@
-"""Losses over classes, which lie on axis 1, or on the only axis."""
+"""Losses over classes, which are along axis 1, or the only axis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mathematical functions that NumPy has not."""
+"""Mathematical functions that NumPy lacks."""
 
 from __future__ import annotations
 

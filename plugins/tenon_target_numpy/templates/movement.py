@@ -1,4 +1,4 @@
-"""Padding, windows, diagonals: the same elements in other places."""
+"""Padding, windows, diagonals: ops that move elements."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def max_pool(
     dilation: tuple[int, ...],
     ceil_mode: bool = False,
 ) -> np.ndarray:
-    """Return the largest element of each window."""
+    """Return the maximum of each window."""
     sizes = pooled_sizes(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
     wide = pad_to_windows(x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
     found = regions(sizes, kernel, stride, dilation)
@@ -102,7 +102,7 @@ def max_pool_grad(
     dilation: tuple[int, ...],
     ceil_mode: bool = False,
 ) -> np.ndarray:
-    """Return ``g`` at the first largest element of each window, or at its last NaN."""
+    """Return ``g`` at the first maximum of each window, or at its last NaN."""
     sizes = g.shape[2:]
     wide = pad_to_windows(x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
     inside = np.zeros(wide.shape[2:], np.bool_)
@@ -128,7 +128,7 @@ def max_pool_indices(
     dilation: tuple[int, ...],
     ceil_mode: bool = False,
 ) -> np.ndarray:
-    """Return the place among the flattened spatial axes of each window's first largest element."""
+    """Return the index, in the flattened spatial axes, of each window's first maximum."""
     sizes = pooled_sizes(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
     wide = pad_to_windows(x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
     elements = np.stack([wide[r] for r in regions(sizes, kernel, stride, dilation)], -1)
@@ -217,7 +217,7 @@ def averages(size: int, count: int, dtype: np.dtype) -> np.ndarray:
 
 
 def adaptive_avg_pool(x: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
-    """Return means of windows that are chosen so that the output has ``sizes``."""
+    """Return means of windows chosen so that the output has ``sizes``."""
     for axis, count in enumerate(sizes, 2):
         x = (x.swapaxes(axis, -1) @ averages(x.shape[axis], count, x.dtype).T).swapaxes(axis, -1)
     return np.ascontiguousarray(x)

@@ -52,7 +52,7 @@ def filtered_sources(kind: str, size: int, steps: np.ndarray, step: Real) -> tup
 
 
 def axis_sources(spec: Spec, size: int, real: Real) -> tuple[np.ndarray, np.ndarray]:
-    """Return, for each output, the input elements that it is made of, and their weights."""
+    """Return, for each output, its source elements and their weights."""
     kind = spec[0]
     if kind in ("reflect", "replicate", "circular"):
         index = np.arange(-spec[1], size + spec[2])

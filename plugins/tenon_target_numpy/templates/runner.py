@@ -1,4 +1,4 @@
-"""The frame of every runner: reading weights, checking inputs, keeping state, running test vectors."""
+"""The template of every runner: read weights, check inputs, store state, run test vectors."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 import numpy as np
 
-#: Name of an input -> its dtype and sizes; a size that is a name is free, and equal wherever it stands.
+#: Name of an input -> its dtype and sizes; a size that is a name may vary, and is equal wherever it occurs.
 INPUTS: dict[str, tuple[str, tuple[int | str, ...]]] = {}
-#: Name of a free size -> the least and the largest that it may be; None: no limit.
+#: Name of a variable size -> its minimum and maximum; None: no limit.
 SIZES: dict[str, tuple[int, int | None]] = {}
 #: Name of a weight -> its dtype and shape.
 STATE: dict[str, tuple[str, tuple[int, ...]]] = {}
-#: Numbers that each run reads: their value in the first run, and what a run adds to it.
+#: Numbers that each run reads: the value in the first run, and the increment of each run.
 NUMBERS: dict[str, tuple[float, float]] = {}
-#: How far outputs may be off: absolute + relative * |output|.
+#: The tolerance of outputs: absolute + relative * |output|.
 TOLERANCE = (1e-5, 1e-5)
 FOLDER = Path(__file__).resolve().parent
 
@@ -32,7 +32,7 @@ _DTYPES = {
 def compute(
     state: Mapping[str, np.ndarray], numbers: Mapping[str, float], *inputs: np.ndarray
 ) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
-    """Return the outputs, and the new values of what the run writes."""
+    """Return the outputs, and the new values of the state that the run writes."""
     raise NotImplementedError("the written runner has the model here")
 
 
@@ -45,7 +45,7 @@ def unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
-    """Read a safetensors file; ValueError says what is wrong with it."""
+    """Read a safetensors file; ValueError describes what is invalid."""
     path = Path(path)
     data = path.read_bytes()
     if len(data) < 8:
@@ -147,16 +147,16 @@ def checked_inputs(inputs: Sequence[object], named: Mapping[str, object]) -> lis
 
 
 def check_decision(answer: object, captured: object, where: str) -> None:
-    """Raise ValueError unless a decision of the model's code falls as it did when it was captured."""
+    """Raise ValueError unless a condition of the model's code has the result of the capture."""
     if answer != captured:
         raise ValueError(f"{where} decided by {captured!r} when it was captured; now it is {answer!r}.")
 
 
 class Runner:
-    """The model with its weights, which a training step updates."""
+    """The model and its weights, which a training step updates."""
 
     def __init__(self, weights: str | Path = FOLDER / "weights.safetensors") -> None:
-        #: Weights, and what else a run reads and writes, by name.
+        #: Weights, and other state that a run reads and writes, by name.
         self.state = read_tensors(weights)
         for name, (dtype, shape) in STATE.items():
             array = self.state.get(name)
@@ -169,7 +169,7 @@ class Runner:
         self.numbers = {name: value for name, (value, _) in NUMBERS.items()}
 
     def outputs(self, *inputs: object, **named: object) -> list[np.ndarray]:
-        """Run once; return all outputs, and keep what the run writes."""
+        """Run once; return all outputs, and store the new state."""
         arrays = checked_inputs(inputs, named)
         with np.errstate(all="ignore"):
             outputs, writes = compute(self.state, self.numbers, *arrays)
@@ -185,7 +185,7 @@ class Runner:
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def save(self, path: str | Path) -> None:
-        """Write the present weights and state; ``Runner(path)`` goes on with them."""
+        """Write the current weights and state; ``Runner(path)`` continues with them."""
         write_tensors(path, self.state)
 
 
@@ -229,7 +229,8 @@ def difference(own: np.ndarray, right: np.ndarray) -> tuple[float, float]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the vectors of a file, and print the largest differences or write the outputs to another file."""
+    """Run the test vectors of a file, and print the largest differences or write the outputs to another
+    file."""
     path = Path(arguments[0]) if arguments else FOLDER / "vectors.safetensors"
     if not path.exists():
         print(f"there is no {path}. Give a file of vectors: python runner.py VECTORS [OUTPUTS]")

@@ -1,7 +1,7 @@
 """Elementwise ops: by an operator of the same meaning, else by the op's expression.
 
 Integers of fewer than 32 bits and floats of 16 bits are computed in a wider dtype, as runtimes have few
-operators for them, and tenon rounds once too.
+operators for them; like in tenon, the result is rounded once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tenon_target_onnx.expressions import Term, Translation
 from tenon_target_onnx.forms import alone, form, has_dtypes, is_float
 from tenon_target_onnx.sizes import are_numbers
 
-#: Expressions of ops that state none, in the same language.
+#: Expressions of ops that do not declare one, in the same language.
 _MORE = {"once": "a", "refused": "a"}
 _WIDER = {
     "int8": np.int32, "uint8": np.int32, "int16": np.int32, "uint16": np.int32, "uint32": np.int64,
@@ -125,7 +125,7 @@ def is_plain(argument: Any) -> bool:  # of a call
 
 
 def _translation(b: Builder, node: Node) -> tuple[Translation, list[Term], np.dtype]:
-    """Return what is needed to write a call of two operands."""
+    """Return the translation of a call of two operands, and the operands."""
     dtype = common_dtype(node)
     terms = [Term(number=a) if is_plain(a) else Term(b.value(a, dtype)) for a in node.args]
     return Translation(b, dtype, {}), terms, dtype
@@ -133,7 +133,7 @@ def _translation(b: Builder, node: Node) -> tuple[Translation, list[Term], np.dt
 
 @form("cast")
 def write_cast(b: Builder, node: Node) -> str:
-    """Cast; a number is true unless it is 0."""
+    """Write a cast; as a boolean, a number is true unless it is 0."""
     return b.cast(b.value(node.args[0]), node.avals[0].dtype)
 
 

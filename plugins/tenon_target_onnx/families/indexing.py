@@ -141,7 +141,7 @@ def write_scatter(b: Builder, node: Node) -> str:
 
 @form("place", when=lambda node: are_numbers(node.avals[0].shape))
 def write_place(b: Builder, node: Node) -> str:
-    """Write the elements at constant places of the flattened value."""
+    """Write the elements at constant positions of the flattened value."""
     x, y = node.args
     shape = x.aval.shape
     count = math.prod(shape)
@@ -166,7 +166,7 @@ def _sorts(node: Node) -> bool:
 
 @form("argsort", when=_sorts)
 def write_argsort(b: Builder, node: Node) -> str:
-    """Write ``TopK`` of all elements, which keeps the order of equal ones."""
+    """Write ``TopK`` of all elements, which is stable."""
     x, axis = node.args[0], node.attrs["axis"]
     dtype = x.aval.dtype
     usual = dtype.name in ("float32", "float64", "int64", "int32")

@@ -1,7 +1,7 @@
 """Layers of 8-bit integers between ``QuantizeLinear`` and ``DequantizeLinear`` (QDQ).
 
-Runtimes fuse the three nodes of a layer into one of integers; without that they compute the same numbers in
-floats. Calibrated activations are uint8 with a zero point, weights are int8 with a scale for each output.
+Runtimes fuse the three nodes of a layer into one integer node; without fusion they compute the same numbers
+in floats. Calibrated activations are uint8 with a zero point, weights are int8 with a scale for each output.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tenon_target_onnx.families.windows import geometry
 from tenon_target_onnx.forms import form
 
 _INT8, _UINT8, _INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
-#: Sizes below it count as 0: see ``tenon.ops.quantized``.
+#: Magnitudes below it count as 0: see ``tenon.ops.quantized``.
 _SMALLEST = 1e-36
 
 
 def _input(b: Builder, node: Node) -> str:
-    """Return the input as floats that are steps."""
+    """Return the input as floats, quantized to steps."""
     x, step = node.args[0], b.constant(node.attrs["x_step"], FLOAT32)
     zero = b.constant(node.attrs["x_zero"], _UINT8)
     name = b.value(x)
@@ -56,7 +56,7 @@ def _bias(b: Builder, node: Node) -> list[str]:
 
 
 def _output(b: Builder, node: Node, name: str) -> str:
-    """Return the result, as steps if the call says which."""
+    """Return the result, quantized if the call has an output scale."""
     name = b.call("Relu", name) if node.attrs["relu"] else name
     if node.attrs["out_step"] is None:
         return name
@@ -83,7 +83,7 @@ def write_convolution(b: Builder, node: Node) -> str:
 
 @form("int8_dynamic_linear", when=lambda node: node.avals[0].dtype == FLOAT32)
 def write_dynamic_linear(b: Builder, node: Node) -> str:
-    """Quantize the input by its largest size, then multiply dequantized values."""
+    """Quantize the input by its largest magnitude, then multiply dequantized values."""
     x, weight, scale, bias = node.args
     name = b.value(x)
     flat = b.reshape(b.call("Abs", name), (-1,))
@@ -122,7 +122,7 @@ def _stored_weight(node: Node) -> tuple[Ref, Ref] | None:
 
 @form("mul", when=lambda node: _stored_weight(node) is not None)
 def write_stored_weight(b: Builder, node: Node) -> str:
-    """Write ``DequantizeLinear`` of a weight that is only stored as int8."""
+    """Write ``DequantizeLinear`` of a weight that is stored as int8 and used as floats."""
     found = _stored_weight(node)
     assert found is not None
     return _weight(b, *found)

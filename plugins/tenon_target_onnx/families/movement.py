@@ -1,4 +1,5 @@
-"""Ops that move elements: other shapes and orders, parts, joins, paddings, look-ups at constant places."""
+"""Ops that move elements: reshapes, permutations, slices, concatenation, padding, look-ups at constant
+positions."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def write_cat(b: Builder, node: Node) -> str:
 
 @form("stack")
 def write_stack(b: Builder, node: Node) -> str:
-    """Add an axis to each operand, then join."""
+    """Add an axis to each operand, then write ``Concat``."""
     axis = node.attrs["axis"]
     return b.call("Concat", *(b.unsqueezed(b.value(a), [axis]) for a in node.args), axis=axis)
 
@@ -122,7 +123,7 @@ def _is_whole(part: slice, size: Size) -> bool:
 
 @form("pad", when=lambda node: are_numbers([w for both in node.attrs["widths"] for w in both]))
 def write_pad(b: Builder, node: Node) -> str:
-    """Cut what negative widths remove, then write ``Pad``."""
+    """Slice for negative widths, then write ``Pad``."""
     name, widths, dtype = b.value(node.args[0]), node.attrs["widths"], node.avals[0].dtype
     cuts: list[tuple[int, int | None, int | None, int]] = []
     for axis, (before, after) in enumerate(widths):
@@ -142,7 +143,7 @@ def write_pad(b: Builder, node: Node) -> str:
 
 @form("flip")
 def write_flip(b: Builder, node: Node) -> str:
-    """Slice backwards."""
+    """Write ``Slice`` with a negative step."""
     return b.sliced(b.value(node.args[0]), [(a, None, None, -1) for a in node.attrs["axes"]])
 
 
@@ -195,18 +196,19 @@ def _is_static(node: Node) -> bool:
     when=_is_static,
 )
 def write_by_places(b: Builder, node: Node) -> str:
-    """Look up the place of each element: what the op makes of the numbers 1, 2, 3, ..., with 0 for a zero."""
+    """Look up the position of each element, found by applying the op to the numbers 1, 2, 3, ...; 0 means
+    zero."""
     return look_up(b, node, 0)
 
 
 @form("unfold", when=lambda node: are_numbers(node.args[0].aval.shape[1:]))
 def write_unfold(b: Builder, node: Node) -> str:
-    """Look up the places within each image."""
+    """Look up the positions within each image."""
     return look_up(b, node, 1)
 
 
 def look_up(b: Builder, node: Node, lead: int) -> str:
-    """Write a call as a look-up at constant places, for each index of the first ``lead`` axes alike."""
+    """Write a call as a look-up at constant positions, the same for each index of the first ``lead`` axes."""
     x, target = node.args[0].aval, node.avals[0]
     rest = tuple(map(int, x.shape[lead:]))
     count = math.prod(rest)

@@ -29,7 +29,7 @@ def write_linear(b: Builder, node: Node) -> str:
 
 
 def linear(b: Builder, x: str, rank: int, weight: str, bias: str | None) -> str:
-    """Return ``x @ weight.T + bias``; the weight stays as the state dict has it."""
+    """Return ``x @ weight.T + bias``; the weight is stored as in the state dict."""
     if rank == 2:
         return b.call("Gemm", x, weight, *([] if bias is None else [bias]), transB=1)
     product = b.call("MatMul", x, b.permuted(weight, [1, 0]))

@@ -1,6 +1,6 @@
 """Recurrent layers over sequences of one length: ``LSTM``, ``GRU`` and ``RNN``.
 
-ONNX has the gates in another order than PyTorch. Sequences of several lengths are written step by step.
+The order of gates differs between ONNX and PyTorch. Sequences of several lengths are written step by step.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _ordered(b: Builder, argument: Ref | None, order: Sequence[int], rows: int, 
 def _biases(
     b: Builder, node: Node, given: Sequence[Ref | None], order: Sequence[int], rows: int, name: str
 ) -> str:
-    """Return both biases side by side, zeros for one that is missing."""
+    """Return both biases concatenated, zeros for a missing one."""
     if all(g is None for g in given):
         return ""
     dtype, zeros = node.avals[0].dtype, np.zeros(rows * len(order))

@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, means, products, extremes, logic; positions of extremes; running sums."""
+"""Reductions over axes: sums, means, products, extrema, logic; positions of extrema; cumulative sums."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INT32 = np.dtype(np.int32)
 
 
 def reduced(b: Builder, operator: str, name: str, axes: tuple[int, ...], keep: bool) -> str:
-    """Return a value reduced over ``axes``; no axes leave it as it is."""
+    """Return a value reduced over ``axes``; without axes, the value itself."""
     if not axes:
         return name
     if operator == "ReduceSum" or b.opset >= 18:
@@ -104,7 +104,7 @@ def _is_short(node: Node) -> bool:
 
 @form("cumprod", when=_is_short)
 def write_cumprod(b: Builder, node: Node) -> str:
-    """Multiply the elements up to each position, as there is no running product."""
+    """Multiply the elements up to each position, as ONNX has no cumulative product."""
     own = node.avals[0].dtype
     dtype, axis, rank = wide(own), node.attrs["axis"], len(node.avals[0].shape)
     count = int(node.avals[0].shape[axis])

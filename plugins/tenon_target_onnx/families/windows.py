@@ -41,7 +41,7 @@ def _transposes(node: Node) -> bool:
 
 @form("conv_input_grad", when=_transposes)
 def write_transposed(b: Builder, node: Node) -> str:
-    """Write ``ConvTranspose``; what its size is short of is output padding."""
+    """Write ``ConvTranspose``; the missing size is output padding."""
     g, weight = node.args
     kernel = weight.aval.shape[2:]
     attributes = geometry(node, kernel)
@@ -60,7 +60,7 @@ def write_transposed(b: Builder, node: Node) -> str:
 def _pads(node: Node, dilation: tuple[int, ...]) -> list[int] | None:
     """Return the padding before and after each axis, so that all windows of the result are inside.
 
-    None: a window ends so far outside that operators do not take the padding.
+    None if operators do not support the padding, as a window ends too far outside.
     """
     a = node.attrs
     sizes, results = node.args[0].aval.shape[2:], node.avals[0].shape[2:]

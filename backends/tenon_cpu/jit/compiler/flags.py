@@ -19,7 +19,7 @@ def flags_of(fastmath: Collection[str]) -> Flags:
     fast = frozenset(fastmath)
     if not fast <= _SAFE:
         raise errors.ArgumentError(
-            f"fastmath {sorted(fast - _SAFE)} changes what NaN, infinity or digits come out; only"
+            f"fastmath {sorted(fast - _SAFE)} changes the handling of NaN and infinity, or the accuracy; only"
             f" {sorted(_SAFE)} are allowed."
         )
     return {"nogil": True, "error_model": "numpy", "boundscheck": False, "fastmath": set(fast)}

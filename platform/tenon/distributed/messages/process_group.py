@@ -330,5 +330,5 @@ def root_of(communicator: Communicator, rank: int | None, group_rank: int | None
     Raises ``RankArgumentError``, naming ``argument``, unless exactly one of them is given.
     """
     if (rank is None) == (group_rank is None):
-        raise RankArgumentError(f"give either {argument} or group_{argument}, not {rank} and {group_rank}.")
+        raise RankArgumentError(f"pass either {argument} or group_{argument}, not {rank} and {group_rank}.")
     return get_group_rank(communicator, int(rank)) if rank is not None else int(group_rank or 0)

@@ -1,7 +1,7 @@
 """PyTorch's older ``nn.utils.weight_norm``: magnitudes and directions as ``weight_g`` and ``weight_v``.
 
-Deprecated for ``nn.utils.parametrizations.weight_norm``, which loads what this one saves. Both compute the
-weight when it is read, by the pipeline of ``nn/weights.py``.
+Deprecated for ``nn.utils.parametrizations.weight_norm``, which loads the state dicts that this one saves.
+Both compute the weight when it is read, by the pipeline of ``nn/weights.py``.
 """
 
 from __future__ import annotations

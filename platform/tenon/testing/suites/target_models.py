@@ -20,7 +20,7 @@ from tenon.tensors.tensor import Tensor
 
 @dataclass(frozen=True)
 class Example:
-    """A model in eval mode, and what it is called with."""
+    """A model in eval mode, and example arguments."""
 
     model: Module
     args: tuple[Tensor, ...]

@@ -1,4 +1,5 @@
-"""``Measurement``: the times of a task, their median and spread; ``TaskSpec``: what was timed."""
+"""``Measurement``: the times of a task, their median and spread; ``TaskSpec``: the description of the
+task."""
 
 from __future__ import annotations
 

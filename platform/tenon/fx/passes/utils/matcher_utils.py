@@ -73,7 +73,7 @@ class SubgraphMatcher:
         dead = [node.name for node in pattern.nodes if not node.users and not node.is_impure()]
         if dead:
             raise AssertionError(
-                f"SubgraphMatcher cannot be initialized with an pattern with dead code: nobody uses {dead}."
+                f"SubgraphMatcher cannot be initialized with an pattern with dead code: {dead} have no users."
             )
         self.pattern_placeholder_nodes = [node for node in pattern.nodes if node.op == "placeholder"]
         output = next(iter(reversed(pattern.nodes)))
