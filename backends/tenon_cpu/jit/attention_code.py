@@ -43,7 +43,7 @@ class _Head(Vectors):
         super().__init__(lanes)
         self.width, self.rows, self.causal, self.biased = width, rows, causal, biased
 
-    def begin(self, scratch: Sequence[tuple[str, Index, Index]]) -> None:
+    def prologue(self, scratch: Sequence[tuple[str, Index, Index]]) -> None:
         """Read the table and allocate temporary arrays: ``(name, factor, factor)`` for each, the size."""
         for index, word in enumerate(WORDS):
             at = self.let(f"getelementptr i64, ptr %table, i64 {index}")
@@ -71,35 +71,35 @@ class _Head(Vectors):
         for (name, _, _), offset in zip(scratch, offsets, strict=True):
             self.do(f"%{name} = getelementptr float, ptr %memory, i64 {offset}")
 
-    def head(self, piece: str, used: Sequence[str]) -> None:
+    def head_addresses(self, piece: str, used: Sequence[str]) -> None:
         """Compute the addresses of the arrays of a head: ``%<name>.head``."""
         batch, head = self.let(f"sdiv i64 {piece}, %heads"), self.let(f"srem i64 {piece}, %heads")
         for name in used:
-            at = self.place(f"%{name}", (batch, f"%{name}_batch"), (head, f"%{name}_head"))
+            at = self.address(f"%{name}", (batch, f"%{name}_batch"), (head, f"%{name}_head"))
             self.do(f"%{name}.head = getelementptr float, ptr {at}, i64 0")
         for name in ("peak", "share"):
-            at = self.place(f"%{name}", (piece, "%queries"))
+            at = self.address(f"%{name}", (piece, "%queries"))
             self.do(f"%{name}.head = getelementptr float, ptr {at}, i64 0")
 
-    def transposed(self, name: str, target: str) -> None:
+    def pack_transposed(self, name: str, target: str) -> None:
         """Copy the rows of ``name`` to columns of panels; the last row also fills the rest of its panel."""
         lanes, wide = self.lanes, 2 * self.lanes
         last = self.let("sub i64 %keys, 1")
         with self.loop(0, "%columns", lanes) as j:
             panel = self.let(f"and i64 {j}, {-wide}")
             inside = self.let(f"and i64 {j}, {lanes}")
-            base = self.place(self.place(target, (panel, self.width)), (inside, 1))
+            base = self.address(self.address(target, (panel, self.width)), (inside, 1))
             sources = []
             for i in range(lanes):
                 row = self.least(self.let(f"add i64 {j}, {i}"), last)
-                sources.append(self.place(f"%{name}.head", (row, f"%{name}_row")))
+                sources.append(self.address(f"%{name}.head", (row, f"%{name}_row")))
             with self.loop(0, self.width, lanes) as e:
-                values = [self.read(self.place(at, (e, 1))) for at in sources]
+                values = [self.read(self.address(at, (e, 1))) for at in sources]
                 for value in values:
-                    self.look(value)
+                    self.track_finite(value)
                 for i, value in enumerate(self._transpose(values)):
                     row = self.let(f"add i64 {e}, {i}")
-                    self.write(value, self.place(base, (row, wide)))
+                    self.write(value, self.address(base, (row, wide)))
 
     def _transpose(self, values: list[str]) -> list[str]:
         """Transpose a square of vectors: exchange blocks of half their size, then of a quarter, and so on."""
@@ -120,18 +120,18 @@ class _Head(Vectors):
             values, step = exchanged, step // 2
         return values
 
-    def paneled(self, name: str, target: str) -> None:
+    def pack(self, name: str, target: str) -> None:
         """Copy the rows of ``name`` to panels."""
         with self.loop(0, "%keys") as j:
-            source = self.place(f"%{name}.head", (j, f"%{name}_row"))
+            source = self.address(f"%{name}.head", (j, f"%{name}_row"))
             for at, vectors in panels(self.width, self.lanes):
-                own = self.place(self.place(target, ("%columns", at)), (j, vectors * self.lanes))
+                own = self.address(self.address(target, ("%columns", at)), (j, vectors * self.lanes))
                 for w in range(vectors):
-                    value = self.read(self.place(source, (at + w * self.lanes, 1)))
-                    self.look(value)
-                    self.write(value, self.place(own, (w, self.lanes)))
+                    value = self.read(self.address(source, (at + w * self.lanes, 1)))
+                    self.track_finite(value)
+                    self.write(value, self.address(own, (w, self.lanes)))
 
-    def bounds(self, start: str) -> None:
+    def block_bounds(self, start: str) -> None:
         """Compute ``%count.q``, the block's queries, ``%visible``, the keys that some of them see, and
         ``%limit``, these rounded up to whole panels."""
         rest = self.let(f"sub i64 %queries, {start}")
@@ -147,113 +147,113 @@ class _Head(Vectors):
         up = self.let(f"add i64 %visible, {wide - 1}")
         self.do(f"%limit = and i64 {up}, {-wide}")
 
-    def copied(self, name: str, start: str, target: str, factor: str | None) -> None:
+    def copy_block(self, name: str, start: str, target: str, factor: str | None) -> None:
         """Copy the block's rows of ``name`` to ``target``, without gaps, times ``factor``."""
-        wide = self.same(factor) if factor else ""
+        wide = self.splat(factor) if factor else ""
         with self.loop(0, "%count.q") as r:
             row = self.let(f"add i64 {start}, {r}")
-            source = self.place(f"%{name}.head", (row, f"%{name}_row"))
-            own = self.place(target, (r, self.width))
+            source = self.address(f"%{name}.head", (row, f"%{name}_row"))
+            own = self.address(target, (r, self.width))
             for at in range(0, self.width, self.lanes):
-                value = self.read(self.place(source, (at, 1)))
-                self.look(value)
+                value = self.read(self.address(source, (at, 1)))
+                self.track_finite(value)
                 if factor:
-                    value = self.both("fmul", value, wide)
-                self.write(value, self.place(own, (at, 1)))
+                    value = self.binary("fmul", value, wide)
+                self.write(value, self.address(own, (at, 1)))
 
-    def scores(self, left: str, right: str, target: str) -> None:
+    def multiply_by_keys(self, queries: str, panels: str, target: str) -> None:
         """Multiply the block by the panels of all keys that it sees."""
         wide = 2 * self.lanes
         with self.loop(0, "%limit", wide) as j:
-            b = self.place(right, (j, self.width))
-            self.multiply("scores", left, b, self.place(target, (j, 1)), "%tiles", self.width)
+            b = self.address(panels, (j, self.width))
+            self.multiply("scores", queries, b, self.address(target, (j, 1)), "%tiles", self.width)
 
     def multiply(self, name: str, a: str, b: str, c: str, tiles: Index, k: Index) -> None:
         """Call the product ``name``."""
         self.do(f"call void @{name}(ptr {a}, ptr {b}, ptr {c}, i64 {tiles}, i64 {k}, i64 %stride)")
 
-    def hidden(self, row: str, query: str) -> None:
+    def mask_row(self, row: str, query: str) -> None:
         """Add the bias to a row of scores; set those that ``query`` may not see to minus infinity."""
         lanes, v = self.lanes, self.vector
         if self.biased:
-            source = self.place("%bias.head", (query, "%bias_row"))
+            source = self.address("%bias.head", (query, "%bias_row"))
             with self.loop(0, "%keys", lanes) as j:
-                at, own = self.place(source, (j, 1)), self.place(row, (j, 1))
-                there = self.lower(j, "%keys")
+                at, own = self.address(source, (j, 1)), self.address(row, (j, 1))
+                there = self.lane_mask(j, "%keys")
                 more = self.let(
                     f"call {v} @llvm.masked.load.v{lanes}f32.p0(ptr {at}, i32 4, <{lanes} x i1> {there},"
                     f" {v} zeroinitializer)"
                 )
-                self.write(self.both("fadd", self.read(own), more), own)
+                self.write(self.binary("fadd", self.read(own), more), own)
         end: Index = "%keys"
         if self.causal:
             end = self.least(self.let(f"add i64 {query}, 1"), "%keys")
         first = self.let(f"and i64 {end}, {-lanes}")
-        lowest = self.same(_LOWEST)
+        lowest = self.splat(_LOWEST)
         with self.loop(first, "%limit", lanes) as j:
-            own = self.place(row, (j, 1))
-            seen = self.lower(j, str(end))
+            own = self.address(row, (j, 1))
+            seen = self.lane_mask(j, str(end))
             kept = self.let(f"select <{lanes} x i1> {seen}, {v} {self.read(own)}, {v} {lowest}")
             self.write(kept, own)
 
-    def reduced(self, name: str, start: str, step: Callable[[str, str], str]) -> str:
+    def fold_row(self, name: str, start: str, step: Callable[[str, str], str]) -> str:
         """Fold the columns of a row: from ``start``, ``%name`` becomes ``step(%name, j)`` for each vector."""
         self.do(f"store {self.vector} {start}, ptr %{name}, align 64")
         with self.loop(0, "%limit", self.lanes) as j:
             self.write(step(self.read(f"%{name}"), j), f"%{name}")
         return self.read(f"%{name}")
 
-    def peaked(self, row: str, query: str) -> None:
+    def exponentials(self, row: str, query: str) -> None:
         """Replace a row of scores by ``exp(score - peak)``; store the peak and the sum's reciprocal."""
         lanes, v = self.lanes, self.vector
 
         def larger(old: str, j: str) -> str:
             return self.let(
-                f"call {v} @llvm.maxnum.v{lanes}f32({v} {old}, {v} {self.read(self.place(row, (j, 1)))})"
+                f"call {v} @llvm.maxnum.v{lanes}f32({v} {old}, {v} {self.read(self.address(row, (j, 1)))})"
             )
 
-        most = self.reduced("best", self.number_of(_LOWEST), larger)
+        most = self.fold_row("best", self.constant_of(_LOWEST), larger)
         peak = self.let(f"call float @llvm.vector.reduce.fmax.v{lanes}f32({v} {most})")
         empty = self.let(f"fcmp oeq float {peak}, {_LOWEST}")
         if not self.biased:
-            self.look(self.same(peak))
+            self.track_finite(self.splat(peak))
         peak = self.let(f"select i1 {empty}, float 0.0, float {peak}")
-        wide = self.same(peak)
+        wide = self.splat(peak)
 
         def powers(old: str, j: str) -> str:
-            at = self.place(row, (j, 1))
-            power = self.exp(self.both("fsub", self.read(at), wide))
+            at = self.address(row, (j, 1))
+            power = self.exp(self.binary("fsub", self.read(at), wide))
             self.write(power, at)
-            return self.both("fadd", old, power)
+            return self.binary("fadd", old, power)
 
-        total = self.sum(self.reduced("best", "zeroinitializer", powers))
+        total = self.sum(self.fold_row("best", "zeroinitializer", powers))
         share = self.let(f"fdiv float 1.0, {total}")
         share = self.let(f"select i1 {empty}, float 0.0, float {share}")
-        self.look(self.same(share))
+        self.track_finite(self.splat(share))
         for name, value in (("peak", peak), ("share", share)):
-            self.do(f"store float {value}, ptr {self.place(f'%{name}.head', (query, 1))}, align 4")
+            self.do(f"store float {value}, ptr {self.address(f'%{name}.head', (query, 1))}, align 4")
 
-    def share_of(self, query: str) -> str:
+    def load_share(self, query: str) -> str:
         """Load the share of a query's row."""
-        return self.let(f"load float, ptr {self.place('%share.head', (query, 1))}, align 4")
+        return self.let(f"load float, ptr {self.address('%share.head', (query, 1))}, align 4")
 
-    def returned(
+    def store_rows(
         self, source: str, name: str, start: Index, count: str, factor: Callable[[str], str] | None
     ) -> None:
         """Copy rows without gaps to those of ``name`` from ``start`` on, times ``factor(row)``."""
         with self.loop(0, count) as r:
             row = self.let(f"add i64 {start}, {r}")
-            wide = self.same(factor(row)) if factor else ""
-            own = self.place(source, (r, self.width))
-            target = self.place(f"%{name}.head", (row, f"%{name}_row"))
+            wide = self.splat(factor(row)) if factor else ""
+            own = self.address(source, (r, self.width))
+            target = self.address(f"%{name}.head", (row, f"%{name}_row"))
             for at in range(0, self.width, self.lanes):
-                value = self.read(self.place(own, (at, 1)))
+                value = self.read(self.address(own, (at, 1)))
                 if factor:
-                    value = self.both("fmul", value, wide)
-                self.look(value)
-                self.write(value, self.place(target, (at, 1)))
+                    value = self.binary("fmul", value, wide)
+                self.track_finite(value)
+                self.write(value, self.address(target, (at, 1)))
 
-    def end(self) -> str:
+    def epilogue(self) -> str:
         """Free the memory, and report numbers that are not finite; return the text of ``work``."""
         lanes, v = self.lanes, self.vector
         self.do("call void @free(ptr %memory)")
@@ -289,24 +289,24 @@ def forward(width: int, lanes: int, causal: bool, biased: bool) -> str:
         ("keys.t", "%columns", width), ("values", "%columns", width), ("q", BLOCK, width),
         ("s", BLOCK, "%stride"), ("o", BLOCK, width),
     ]  # fmt: skip
-    code.begin(sizes)
+    code.prologue(sizes)
     with code.loop("%first", "%last") as piece:
-        code.head(piece, used)
-        code.transposed("key", "%keys.t")
-        code.paneled("value", "%values")
+        code.head_addresses(piece, used)
+        code.pack_transposed("key", "%keys.t")
+        code.pack("value", "%values")
         with code.loop(0, "%queries", BLOCK) as start:
-            code.bounds(start)
-            code.copied("query", start, "%q", "%factor")
-            code.scores("%q", "%keys.t", "%s")
+            code.block_bounds(start)
+            code.copy_block("query", start, "%q", "%factor")
+            code.multiply_by_keys("%q", "%keys.t", "%s")
             with code.loop(0, "%count.q") as r:
-                query, row = code.let(f"add i64 {start}, {r}"), code.place("%s", (r, "%stride"))
-                code.hidden(row, query)
-                code.peaked(row, query)
+                query, row = code.let(f"add i64 {start}, {r}"), code.address("%s", (r, "%stride"))
+                code.mask_row(row, query)
+                code.exponentials(row, query)
             for at, vectors in panels(width, lanes):
-                b = code.place("%values", ("%columns", at))
-                code.multiply(f"mean{vectors}", "%s", b, code.place("%o", (at, 1)), "%tiles", "%visible")
-            code.returned("%o", "out", start, "%count.q", code.share_of)
-    parts = [*_products(width, lanes, rows, False), code.end(), declarations(lanes)]
+                b = code.address("%values", ("%columns", at))
+                code.multiply(f"mean{vectors}", "%s", b, code.address("%o", (at, 1)), "%tiles", "%visible")
+            code.store_rows("%o", "out", start, "%count.q", code.load_share)
+    parts = [*_products(width, lanes, rows, False), code.epilogue(), declarations(lanes)]
     return "\n".join(parts) + driver(None)
 
 
@@ -322,58 +322,58 @@ def backward(width: int, lanes: int, causal: bool, biased: bool) -> str:
         *((name, BLOCK, width) for name in ("q", "gs", "dq")),
         *((name, BLOCK, "%stride") for name in ("s", "ds")),
     ]
-    code.begin(sizes)
+    code.prologue(sizes)
     with code.loop("%first", "%last") as piece:
-        code.head(piece, used)
-        code.transposed("key", "%keys.t")
-        code.transposed("value", "%values.t")
-        code.paneled("key", "%keys.p")
+        code.head_addresses(piece, used)
+        code.pack_transposed("key", "%keys.t")
+        code.pack_transposed("value", "%values.t")
+        code.pack("key", "%keys.p")
         with code.loop(0, code.let(f"mul i64 %columns, {width}"), lanes) as i:
             for name in ("dk", "dv"):
-                code.write("zeroinitializer", code.place(f"%{name}", (i, 1)))
+                code.write("zeroinitializer", code.address(f"%{name}", (i, 1)))
         with code.loop(0, "%queries", BLOCK) as start:
-            code.bounds(start)
-            code.copied("query", start, "%q", "%factor")
-            code.copied("g", start, "%gs", None)
-            code.scores("%q", "%keys.t", "%s")
-            code.scores("%gs", "%values.t", "%ds")
+            code.block_bounds(start)
+            code.copy_block("query", start, "%q", "%factor")
+            code.copy_block("g", start, "%gs", None)
+            code.multiply_by_keys("%q", "%keys.t", "%s")
+            code.multiply_by_keys("%gs", "%values.t", "%ds")
             with code.loop(0, "%count.q") as r:
                 query = code.let(f"add i64 {start}, {r}")
-                _slopes(code, r, query)
+                _score_gradients(code, r, query)
             for at, vectors in panels(width, lanes):
-                b = code.place("%keys.p", ("%columns", at))
-                code.multiply(f"mean{vectors}", "%ds", b, code.place("%dq", (at, 1)), "%tiles", "%visible")
-            code.returned("%dq", "dquery", start, "%count.q", lambda row: "%factor")
+                b = code.address("%keys.p", ("%columns", at))
+                code.multiply(f"mean{vectors}", "%ds", b, code.address("%dq", (at, 1)), "%tiles", "%visible")
+            code.store_rows("%dq", "dquery", start, "%count.q", lambda row: "%factor")
             up = code.let(f"add i64 %visible, {rows - 1}")
             tiles = code.let(f"sdiv i64 {up}, {rows}")
             for left, right, total in (("%s", "%gs", "%dv"), ("%ds", "%q", "%dk")):
                 for at, vectors in panels(width, lanes):
-                    b, c = code.place(right, (at, 1)), code.place(total, (at, 1))
+                    b, c = code.address(right, (at, 1)), code.address(total, (at, 1))
                     code.multiply(f"sums{vectors}", left, b, c, tiles, "%count.q")
         for name in ("dk", "dv"):
             target = "dkey" if name == "dk" else "dvalue"
-            code.returned(f"%{name}", target, 0, "%keys", None)
-    parts = [*_products(width, lanes, rows, True), code.end(), declarations(lanes)]
+            code.store_rows(f"%{name}", target, 0, "%keys", None)
+    parts = [*_products(width, lanes, rows, True), code.epilogue(), declarations(lanes)]
     return "\n".join(parts) + driver(None)
 
 
-def _slopes(code: _Head, r: str, query: str) -> None:
+def _score_gradients(code: _Head, r: str, query: str) -> None:
     """Replace a row of scores by the weights, and its slopes by ``weights * (slope - sum(g * out))``."""
-    row, slope = code.place("%s", (r, "%stride")), code.place("%ds", (r, "%stride"))
-    code.hidden(row, query)
-    g, out = code.place("%gs", (r, code.width)), code.place("%out.head", (query, "%out_row"))
+    row, slope = code.address("%s", (r, "%stride")), code.address("%ds", (r, "%stride"))
+    code.mask_row(row, query)
+    g, out = code.address("%gs", (r, code.width)), code.address("%out.head", (query, "%out_row"))
     total = "zeroinitializer"
     for column in range(0, code.width, code.lanes):
-        left, right = (code.read(code.place(array, (column, 1))) for array in (g, out))
+        left, right = (code.read(code.address(array, (column, 1))) for array in (g, out))
         total = code.fused(left, right, total)
-    pull = code.same(code.sum(total))
-    peak = code.let(f"load float, ptr {code.place('%peak.head', (query, 1))}, align 4")
-    peaks, share = code.same(peak), code.same(code.share_of(query))
+    pull = code.splat(code.sum(total))
+    peak = code.let(f"load float, ptr {code.address('%peak.head', (query, 1))}, align 4")
+    peaks, share = code.splat(peak), code.splat(code.load_share(query))
     with code.loop(0, "%limit", code.lanes) as j:
-        at, to = code.place(row, (j, 1)), code.place(slope, (j, 1))
-        weight = code.both("fmul", code.exp(code.both("fsub", code.read(at), peaks)), share)
+        at, to = code.address(row, (j, 1)), code.address(slope, (j, 1))
+        weight = code.binary("fmul", code.exp(code.binary("fsub", code.read(at), peaks)), share)
         code.write(weight, at)
-        code.write(code.both("fmul", weight, code.both("fsub", code.read(to), pull)), to)
+        code.write(code.binary("fmul", weight, code.binary("fsub", code.read(to), pull)), to)
 
 
 __all__ = ["ARRAYS", "BLOCK", "WORDS", "backward", "forward", "panels"]

@@ -13,7 +13,7 @@ class Vectors(Code):
         self.lanes = lanes
         self.vector = f"<{lanes} x float>"
 
-    def place(self, base: str, *offsets: tuple[Index, Index]) -> str:
+    def address(self, base: str, *offsets: tuple[Index, Index]) -> str:
         """The address ``base`` plus the sum of the products of the pairs, in floats."""
         for a, b in offsets:
             offset = a * b if isinstance(a, int) and isinstance(b, int) else self.let(f"mul i64 {a}, {b}")
@@ -28,7 +28,7 @@ class Vectors(Code):
         """Store a vector at an address."""
         self.do(f"store {self.vector} {value}, ptr {at}, align 4")
 
-    def both(self, operation: str, a: str, b: str) -> str:
+    def binary(self, operation: str, a: str, b: str) -> str:
         """``a operation b``."""
         return self.let(f"{operation} {self.vector} {a}, {b}")
 
@@ -37,7 +37,7 @@ class Vectors(Code):
         v = self.vector
         return self.let(f"call {v} @llvm.fma.v{self.lanes}f32({v} {a}, {v} {b}, {v} {c})")
 
-    def same(self, number: str, kind: str = "float") -> str:
+    def splat(self, number: str, kind: str = "float") -> str:
         """``number`` in all lanes."""
         wide = f"<{self.lanes} x {kind}>"
         one = self.let(f"insertelement {wide} poison, {kind} {number}, i64 0")
@@ -45,9 +45,9 @@ class Vectors(Code):
 
     def number(self, value: float) -> str:
         """A vector constant with ``value`` in all lanes."""
-        return self.number_of(constant(value, TYPES["float32"]))
+        return self.constant_of(constant(value, TYPES["float32"]))
 
-    def number_of(self, text: str) -> str:
+    def constant_of(self, text: str) -> str:
         """A vector constant of a number in LLVM's notation."""
         return f"<{', '.join([f'float {text}'] * self.lanes)}>"
 
@@ -56,37 +56,37 @@ class Vectors(Code):
         name = f"@llvm.vector.reduce.fadd.v{self.lanes}f32"
         return self.let(f"call reassoc float {name}(float 0.0, {self.vector} {value})")
 
-    def look(self, value: str) -> None:
+    def track_finite(self, value: str) -> None:
         """Make ``%seen`` NaN if a lane is not finite."""
-        odd = self.both("fmul", value, "zeroinitializer")
-        self.write(self.both("fadd", self.read("%seen"), odd), "%seen")
+        odd = self.binary("fmul", value, "zeroinitializer")
+        self.write(self.binary("fadd", self.read("%seen"), odd), "%seen")
 
     def exp(self, x: str) -> str:
         """``e ** x`` for ``x`` up to about 0: 0 below -87, NaN of NaN."""
         count = self.lanes
         magic = self.number(12582912.0)
         raised = self.fused(x, self.number(1.44269504088896341), magic)
-        exponent = self.both("fsub", raised, magic)
+        exponent = self.binary("fsub", raised, magic)
         rest = self.fused(exponent, self.number(-0.693359375), x)
         rest = self.fused(exponent, self.number(2.12194440e-4), rest)
         power = self.number(1.9875691500e-4)
         for k in (1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
             power = self.fused(power, rest, self.number(k))
-        power = self.fused(power, self.both("fmul", rest, rest), rest)
-        power = self.both("fadd", power, self.number(1.0))
+        power = self.fused(power, self.binary("fmul", rest, rest), rest)
+        power = self.binary("fadd", power, self.number(1.0))
         bits = self.let(f"bitcast {self.vector} {raised} to <{count} x i32>")
         high = self.let(f"shl <{count} x i32> {bits}, <{', '.join(['i32 23'] * count)}>")
         one = self.let(f"add <{count} x i32> {high}, <{', '.join(['i32 1065353216'] * count)}>")
-        power = self.both("fmul", power, self.let(f"bitcast <{count} x i32> {one} to {self.vector}"))
+        power = self.binary("fmul", power, self.let(f"bitcast <{count} x i32> {one} to {self.vector}"))
         low = self.let(f"fcmp olt {self.vector} {x}, {self.number(-87.0)}")
         return self.let(f"select <{count} x i1> {low}, {self.vector} zeroinitializer, {self.vector} {power}")
 
-    def lower(self, index: str, limit: str) -> str:
+    def lane_mask(self, index: str, limit: str) -> str:
         """The mask of the lanes of the vector at element ``index`` whose elements are below ``limit``."""
         count = self.lanes
         steps = f"<{', '.join(f'i64 {i}' for i in range(count))}>"
-        indices = self.let(f"add <{count} x i64> {self.same(index, 'i64')}, {steps}")
-        return self.let(f"icmp slt <{count} x i64> {indices}, {self.same(limit, 'i64')}")
+        indices = self.let(f"add <{count} x i64> {self.splat(index, 'i64')}, {steps}")
+        return self.let(f"icmp slt <{count} x i64> {indices}, {self.splat(limit, 'i64')}")
 
 
 def product(
@@ -102,9 +102,9 @@ def product(
     v = code.vector
     with code.loop(0, "%tiles") as t:
         first = code.let(f"mul i64 {t}, {rows}")
-        left, tile = code.place("%a", (first, a[0])), code.place("%c", (first, c))
+        left, tile = code.address("%a", (first, a[0])), code.address("%c", (first, c))
         targets = [
-            code.place(code.place(tile, (r, c)), (w, lanes)) for r in range(rows) for w in range(width)
+            code.address(code.address(tile, (r, c)), (w, lanes)) for r in range(rows) for w in range(width)
         ]
         start = [code.read(at) if added else "zeroinitializer" for at in targets]
         before, n = code.block, code.loops + 1
@@ -113,13 +113,13 @@ def product(
         code.label(f"k{n}")
         phis = len(code.lines)
         names = [f"%acc{n}.{i}" for i in range(len(targets))]
-        line = code.place("%b", (f"%k.at{n}", b))
-        right = [code.read(code.place(line, (w, lanes))) for w in range(width)]
-        column = code.place(left, (f"%k.at{n}", a[1]))
+        line = code.address("%b", (f"%k.at{n}", b))
+        right = [code.read(code.address(line, (w, lanes))) for w in range(width)]
+        column = code.address(left, (f"%k.at{n}", a[1]))
         sums: list[str] = []
         for r in range(rows):
-            one = code.let(f"load float, ptr {code.place(column, (r, a[0]))}, align 4")
-            factor = code.same(one)
+            one = code.let(f"load float, ptr {code.address(column, (r, a[0]))}, align 4")
+            factor = code.splat(one)
             sums += [code.fused(factor, right[w], names[r * width + w]) for w in range(width)]
         following = code.let(f"add i64 %k.at{n}, 1")
         more = code.let(f"icmp slt i64 {following}, %k")

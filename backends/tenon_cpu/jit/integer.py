@@ -105,7 +105,7 @@ class Rows:
 
     def fill_steps(self, x: np.ndarray, step: float | np.float32, zero: int) -> None:
         """Fill the rows with float32 ``x[count, inner]``, quantized, minus the zero point."""
-        share(rounding.word_steps, (x, step, zero, self.places, self.source), len(x), 4 * x.size)
+        share(rounding.quantized_words, (x, step, zero, self.places, self.source), len(x), 4 * x.size)
 
     def fill_scaled(self, x: np.ndarray, factor: float) -> None:
         """Fill the rows with ``rint(x * factor)``, which must fit into 16 bits."""

@@ -83,11 +83,11 @@ class Dynamic:
             self.step[0], self.quantized.view(np.int8)[...] = rounded(np, x)
             return
         if x.size < SHARED:
-            rounding.all_whole.ready()(x.reshape(-1), self.step, self.quantized.reshape(-1))
+            rounding.all_to_bytes.ready()(x.reshape(-1), self.step, self.quantized.reshape(-1))
             return
         self.step[0], factor = _step(x, self.sizes)
         if factor:
-            share(rounding.whole, (x, factor, self.quantized), x.shape[0], x.size)
+            share(rounding.scaled_bytes, (x, factor, self.quantized), x.shape[0], x.size)
         else:
             self.quantized.fill(0)
 
@@ -96,7 +96,7 @@ def _step(x: Array, sizes: Array) -> tuple[float, float]:
     """Return the scale of ``x`` and its reciprocal. The scale is NaN unless all elements are finite; the
     reciprocal is 0 where all quantized values are to be 0. ``sizes`` receives the largest magnitude of each
     row."""
-    share(rounding.sizes, (x, sizes), x.shape[0], x.size)
+    share(rounding.magnitudes, (x, sizes), x.shape[0], x.size)
     size = sizes.max()
     if size < SMALLEST or not size < np.inf:
         return (0 if size < SMALLEST else np.nan), 0
@@ -116,7 +116,7 @@ class DynamicWords:
     def __call__(self, x: Array, values: Array, scale: Array, bias: Array | None, out: Array) -> None:
         """``out``, the product of float32 rows."""
         if x.size < SHARED:
-            rounding.all_words.ready()(x.reshape(-1), self.step, self.flat)
+            rounding.all_to_words.ready()(x.reshape(-1), self.step, self.flat)
         else:
             self.step[0], factor = _step(x, self.sizes)
             if factor:

@@ -122,13 +122,13 @@ def _restrict(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) ->
         if t._view is not None:
             t._refresh()
     sweep.collected = {_key(t): None for t in targets}
-    goals = {id(t) if t._node is None else id(t._node) for t in targets}
+    target_nodes = {id(t) if t._node is None else id(t._node) for t in targets}
     needed = sweep.needed = set()
     for node in _oldest_first(roots):
-        leads = any(e is not None and (id(e[0]) in needed or id(e[0]) in goals) for e in node.edges)
-        if leads or id(node) in goals:
+        leads = any(e is not None and (id(e[0]) in needed or id(e[0]) in target_nodes) for e in node.edges)
+        if leads or id(node) in target_nodes:
             needed.add(id(node))
-        if id(node) in goals:
+        if id(node) in target_nodes:
             node.watched = True
             if not leads:
                 sweep.stops.add(id(node))

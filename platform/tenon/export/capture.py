@@ -114,7 +114,7 @@ def captured(function: Callable[..., Nested], call: Call, train: bool, make: Mak
     history: list[CaptureRecorder] = []
     with enable_grad() if train else no_grad():
         try:
-            return _settled(history, function, call, make)
+            return _record_until_stable(history, function, call, make)
         finally:
             for recorder in reversed(history):
                 recorder.undo()
@@ -156,7 +156,7 @@ def captured_at_sizes(
     ) from problem
 
 
-def _settled(
+def _record_until_stable(
     history: list[CaptureRecorder], function: Callable[..., Nested], call: Call, make: MakeRecorder
 ) -> CapturedGraph:
     """Record calls, which all start from the same state, until one creates no state or parameters."""
@@ -167,7 +167,7 @@ def _settled(
         with fork_rng():
             graph = _record(recorder, function, call)
         # A function that builds modules of its own does so every time.
-        if recorder.settling is None and (attempt or not recorder.made_parameters()):
+        if recorder.discard_reason is None and (attempt or not recorder.made_parameters()):
             recorder.check_numbers()
             _compare(recorder.present(), expected)
             return graph
@@ -175,8 +175,8 @@ def _settled(
         recorder.undo(keep_states=True)
         recorder.reset_new_states()
     raise CaptureError(
-        f"each of {_ATTEMPTS} calls created optimizer state ({recorder.settling}). Make one step before the "
-        "capture."
+        f"each of {_ATTEMPTS} calls created optimizer state ({recorder.discard_reason}). "
+        "Make one step before the capture."
     )
 
 

@@ -157,7 +157,7 @@ class _Reader:
             raise BundleError("a symbol is the size of no argument.")
         return dynamic
 
-    def _settle(self, node: Node) -> None:
+    def _resolve_sizes(self, node: Node) -> None:
         """Store the expressions in ``node``, and replace them by the sizes of the example."""
         found = dict(expressions(node))
         if found:
@@ -183,7 +183,7 @@ class _Reader:
             value = self._stored(name, aval)
         elif role != "argument":
             raise BundleError(f"unknown role {role!r:.80}.")
-        self._settle(self.result.input(aval, value, name))
+        self._resolve_sizes(self.result.input(aval, value, name))
 
     def _constant(self, entry: Mapping[str, Json]) -> None:
         name, aval = self._name(entry), self._aval(entry)
@@ -242,7 +242,7 @@ class _Reader:
         node = self.result.call(op, args, attrs, tuple(self._aval(o) for o in _list(entry["outputs"])))
         node.module, node.where = (_text(entry.get("module", "")), _text(entry.get("where", "")))
         node.phase = _text(entry.get("phase", ""))
-        self._settle(node)
+        self._resolve_sizes(node)
 
     def _ref(self, ref: Json) -> Ref:
         position, index = _list(ref)

@@ -63,11 +63,13 @@ class Expression:
         _, text, level = FUNCTIONS[self.function]
         parts = []
         for position, arg in enumerate(self.args):
-            loose = False
+            parenthesised = False
             if isinstance(arg, Expression) and arg.function != "symbol":
                 own = FUNCTIONS[arg.function][2]
-                loose = own < level or (own == level and (position == 1 or arg.function != self.function))
-            parts.append(f"({arg})" if loose else str(arg))
+                parenthesised = own < level or (
+                    own == level and (position == 1 or arg.function != self.function)
+                )
+            parts.append(f"({arg})" if parenthesised else str(arg))
         return text.format(*parts)
 
     __repr__ = __str__

@@ -249,7 +249,7 @@ class Compiled:
         if isinstance(recording, CaptureError):
             self._refuse(case, str(recording))
             return False
-        if recording.settling is not None and case.discarded < PATIENCE:
+        if recording.discard_reason is not None and case.discarded < PATIENCE:
             case.discarded += 1
             return False
         text = fingerprint(recording)

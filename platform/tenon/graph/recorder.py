@@ -69,8 +69,8 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         self.after: list[Callable[[], None]] = []
         self.expects = False
         self.questions: list[Callable[[], str | None]] = []
-        #: Why to discard this recording and record the next call instead: see ``settle``.
-        self.settling: str | None = None
+        #: Why to discard this recording and record the next call instead: see ``discard``.
+        self.discard_reason: str | None = None
         self._scalars: dict[Hashable, Scalar | None] = {}
         self._counts: dict[Hashable, tuple[Scalar, list[Tensor]]] = {}
         #: References to external arrays and constants, so that their ids stay unique.
@@ -329,9 +329,9 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             value = cast.out()
         self.values.write(entry, value)
 
-    def settle(self, why: str) -> None:
+    def discard(self, why: str) -> None:
         """Discard the recording of this call, which did one-time setup; record the next call instead."""
-        self.settling = self.settling or why
+        self.discard_reason = self.discard_reason or why
 
 
 def _any_tracked(args: tuple[object, ...]) -> bool:

@@ -115,7 +115,7 @@ class Recording:
     #: Those that the function changed in place, which may not overlap with another argument.
     changed_arguments: list[int] = field(default_factory=list)
     #: Why to discard the recording and record the next call instead; None to keep it.
-    settling: str | None = None
+    discard_reason: str | None = None
     #: Whether a run may stop in the middle: see ``SideEffects.expect``.
     expects: bool = False
     #: Hooks whose Python side effects no replay repeats.
@@ -147,7 +147,9 @@ def record(
             with recorder.refusing():
                 recording = _finish(recorder, leaves, nodes, result, GuardedValues(function, frames))
                 if before != _generation():
-                    recording.settling = recording.settling or "modules or hooks changed during the call"
+                    recording.discard_reason = (
+                        recording.discard_reason or "modules or hooks changed during the call"
+                    )
                 return result, recording
     finally:
         try:
@@ -174,7 +176,7 @@ def _finish(
             recorder.roots[id(module)] = module
             known |= {id(m) for m in module.modules()}
     recording = Recording(recorder.graph, places, after=recorder.after, counters=recorder.counters())
-    recording.settling, recording.expects = recorder.settling, recorder.expects
+    recording.discard_reason, recording.expects = recorder.discard_reason, recorder.expects
     recording.guards = recorder.guards + [guard for guard in recorder.value_guards if guard.check()]
     recording.arguments = list(nodes)
     _refuse_overlaps(recorder, nodes, leaves)

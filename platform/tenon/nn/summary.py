@@ -89,7 +89,7 @@ class Summary:
         return text.getvalue().rstrip("\n")
 
 
-class _Tally:
+class _Counts:
     """Counters of one module."""
 
     def __init__(self) -> None:
@@ -103,20 +103,20 @@ class _Counter:
     """Observer of all module calls and ops."""
 
     def __init__(self) -> None:
-        self.tallies: dict[int, _Tally] = {}
-        self.running: list[_Tally] = []
+        self.counts_by_module: dict[int, _Counts] = {}
+        self.running: list[_Counts] = []
 
     def enter(self, module: Module, args: Sequence[Tensor]) -> None:
         """Called before a module's forward."""
-        self.running.append(self.tallies.setdefault(id(module), _Tally()))
+        self.running.append(self.counts_by_module.setdefault(id(module), _Counts()))
 
     def leave(self, module: Module, args: Sequence[Tensor], output: Nested) -> None:
         """Called after a module's forward."""
-        tally = self.running.pop()
+        counts = self.running.pop()
         avals = [aval_of(t.raw) for t in tree_leaves(output) if isinstance(t, Tensor)]
-        tally.shapes = tuple(tuple(a.shape) for a in avals)
-        tally.bytes += sum(a.size * a.dtype.itemsize for a in avals)
-        tally.calls += 1
+        counts.shapes = tuple(tuple(a.shape) for a in avals)
+        counts.bytes += sum(a.size * a.dtype.itemsize for a in avals)
+        counts.calls += 1
 
     def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Count an op for every module that is running, once even for modules that run recursively."""
@@ -124,8 +124,8 @@ class _Counter:
         avals = [aval_of(a.raw) if isinstance(a, Tensor) else a for a in args]
         with contextlib.suppress(NotInferable):
             flops = op.cost(*avals, **attrs)
-            for tally in dict.fromkeys(self.running):
-                tally.flops += flops
+            for counts in dict.fromkeys(self.running):
+                counts.flops += flops
         return result
 
     @contextlib.contextmanager
@@ -203,7 +203,7 @@ def _summary_of(model: Module, counter: _Counter) -> Summary:
     """Return the rows and totals of ``model`` from the counts of one run."""
     rows = []
     for path, module in model.named_modules():
-        tally = counter.tallies.get(id(module), _Tally())
+        counts = counter.counts_by_module.get(id(module), _Counts())
         parameters = list(module.parameters())
         rows.append(
             Row(
@@ -211,10 +211,10 @@ def _summary_of(model: Module, counter: _Counter) -> Summary:
                 type(module).__name__,
                 sum(p.numel() for p in parameters),
                 sum(p.nbytes for p in parameters),
-                tally.shapes,
-                tally.bytes,
-                tally.flops,
-                tally.calls,
+                counts.shapes,
+                counts.bytes,
+                counts.flops,
+                counts.calls,
             )
         )
     leaves = [r for r, m in zip(rows, model.modules(), strict=True) if not any(True for _ in m.children())]

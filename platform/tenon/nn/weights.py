@@ -178,13 +178,13 @@ class Pipeline:
             is_parameter = any(isinstance(original, Parameter) for original in originals)
             needs_grad = any(original.requires_grad for original in originals)
             tensor = Parameter(value, needs_grad) if is_parameter else value
-        self.settle(module, tensor, self.steps[count:])
+        self.retain_steps(module, tensor, self.steps[count:])
 
     def drop_parametrizations(self, module: Module) -> None:
         """Remove all steps but the masks, which then apply to the stored tensor."""
-        self.settle(module, self.originals(module)[0], [step for step in self.steps if step.is_mask])
+        self.retain_steps(module, self.originals(module)[0], [step for step in self.steps if step.is_mask])
 
-    def settle(self, module: Module, tensor: Tensor, steps: Sequence[Step]) -> None:
+    def retain_steps(self, module: Module, tensor: Tensor, steps: Sequence[Step]) -> None:
         """Keep only ``steps``, a subset of the steps, and compute the weight from ``tensor`` alone."""
         for step in self.steps:
             if step not in steps:

@@ -120,7 +120,7 @@ class _Set:
             return known[1], known[2]
         trace, pairs = self.record(optimizer, h, maximize)
         table = self.table(trace, pairs)
-        if _refers_to_nothing(optimizer.update) and _settled(values):
+        if _refers_to_nothing(optimizer.update) and _are_immutable(values):
             self.known = dict(values), trace.numbers, table
         return trace.numbers, table
 
@@ -154,7 +154,7 @@ def _is_closed(rule: object) -> bool:
     )
 
 
-def _settled(values: dict[str, object]) -> bool:
+def _are_immutable(values: dict[str, object]) -> bool:
     """Whether all hyper-parameters are immutable, so that identity implies equality."""
     return all(v is None or v.__class__ in _SETTLED for name, v in values.items() if name != "params")
 

@@ -232,9 +232,9 @@ class SWALR(LRScheduler):
         before, now = self._share(step - 1), self._share(step)
         rates = []
         for group, rate in zip(self.optimizer.param_groups, self._rates(), strict=True):
-            goal = group["swa_lr"]
-            start = goal if before == 1 else (rate - before * goal) / (1 - before)
-            rates.append(goal * now + start * (1 - now))
+            final = group["swa_lr"]
+            start = final if before == 1 else (rate - before * final) / (1 - before)
+            rates.append(final * now + start * (1 - now))
         return rates
 
 

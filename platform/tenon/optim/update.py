@@ -290,7 +290,7 @@ def update_through_ops(optimizer: Optimizer, p: Tensor, group: ParamGroup) -> No
         known = recorder is None or p in optimizer.state
         param_state = entry_of(optimizer, p, lambda: _initial_tensors(optimizer, p))
         if param_state and not known:
-            recorder.settle("the optimizer's state was made")
+            recorder.discard("the optimizer's state was made")
         steps = count(optimizer, param_state)
         if capturable and optimizer.counts_steps:
             param_state["step"].add_(1)
@@ -330,7 +330,7 @@ def _keep_tensor(param_state: State, name: str, value: Tensor, differentiable: b
     else:
         param_state[name] = value.clone()
         if WATCHERS.recorder is not None:
-            WATCHERS.recorder.settle(f"the optimizer's state {name!r} was made")
+            WATCHERS.recorder.discard(f"the optimizer's state {name!r} was made")
 
 
 def _rule_on_tensors(optimizer: Optimizer, p: Tensor, g: Tensor, s: State, h: Hyperparameters) -> Update:

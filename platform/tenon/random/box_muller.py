@@ -94,7 +94,7 @@ def unit32(words: np.ndarray, out: np.ndarray) -> None:
     scratch[6].view(_PART)[...] = parts[:, 1]
 
     radius = _radius(scratch, wide)
-    cosine, sine = _circle(scratch, wide)
+    cosine, sine = _cosines_and_sines(scratch, wide)
 
     cosine *= radius
     sine *= radius
@@ -152,7 +152,7 @@ def _radius(scratch: np.ndarray, wide: np.ndarray) -> np.ndarray:
     return np.sqrt(x, out=x)
 
 
-def _circle(scratch: np.ndarray, wide: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _cosines_and_sines(scratch: np.ndarray, wide: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Polynomials (cosine, sine) of the angle of the integers in row 6; row 3 becomes the even octant."""
     sine, z, octant, j, angle = scratch[1], scratch[2], scratch[3].view(np.int32), scratch[5], scratch[6]
     cosine = scratch[4]

@@ -118,7 +118,10 @@ def test_rounding_at_once_is_the_reference_s(kind):
     x[0, 0] = {"ties": 127, "infinite": -np.inf, "nan": np.nan}.get(kind, x[0, 0])
     step, whole, words = np.empty(1, np.float32), np.empty(x.size, np.uint8), np.empty(x.size, np.uint16)
     wanted_step, wanted = rounded(np, x)
-    for kernel, out, signed in ((rounding.all_whole, whole, np.int8), (rounding.all_words, words, np.int16)):
+    for kernel, out, signed in (
+        (rounding.all_to_bytes, whole, np.int8),
+        (rounding.all_to_words, words, np.int16),
+    ):
         kernel(x.reshape(-1), step, out)
 
         np.testing.assert_array_equal(step[0], wanted_step)

@@ -139,7 +139,7 @@ def argsort(x: np.ndarray, *, descending: bool = False, start: int = 0, stop: in
     """The indices ``start`` to ``stop`` of the order of each row."""
     rows = plain(x).reshape(-1, x.shape[-1])
     out = np.empty((rows.shape[0], stop), INDEX)
-    share(lines.first, (rows, -1 if descending else 0, out), out.shape[0], 20 * x.size)
+    share(lines.smallest, (rows, -1 if descending else 0, out), out.shape[0], 20 * x.size)
     return out.reshape(*x.shape[:-1], stop)[..., start:].copy() if start else out.reshape(*x.shape[:-1], stop)
 
 

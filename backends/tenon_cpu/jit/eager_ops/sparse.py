@@ -48,7 +48,7 @@ def _transposed(x: np.ndarray) -> np.ndarray:
     if rows == 1 or width == 1:
         return x.reshape(width, rows)
     out = np.empty((width, rows), FLOAT)
-    share(sparse.turn, (x, out), -(-rows // sparse.TILE), 5 * x.size)
+    share(sparse.transpose, (x, out), -(-rows // sparse.TILE), 5 * x.size)
     return out
 
 

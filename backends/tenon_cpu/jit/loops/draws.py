@@ -1,4 +1,4 @@
-"""Loops of PyTorch's random stream on the CPU: words, coins and normals, bit for bit as with NumPy.
+"""Loops of PyTorch's random stream on the CPU: words, Bernoulli draws and normals, bit for bit as with NumPy.
 
 ``unit32`` follows ``tenon.random.box_muller`` step by step; all 2**24 radii and angles were compared with it.
 """

@@ -263,7 +263,7 @@ def triangle(x, k, lower, out, start, stop):
 
 
 @kernel("void(float32[:,::1], int64, int64[:,::1], int64, int64)")
-def first(x, flipped, out, start, stop):
+def smallest(x, flipped, out, start, stop):
     """The indices of the smallest elements of each row (of the largest with -1 for ``flipped``), sorted, as
     many as ``out`` is wide: ties keep their order, NaN sorts as the largest."""
     count = out.shape[1]

@@ -1,4 +1,5 @@
-"""Quantize float32 rows to integers of 8 or 16 bits, in two passes: their sizes, then the integers.
+"""Quantize float32 rows to integers of 8 or 16 bits, in two passes: the largest magnitude of each row, then
+the integers.
 
 There are no fused multiply-adds, which would round ties differently from the reference.
 """
@@ -19,7 +20,7 @@ _LARGEST, _SMALLEST, _INFINITE = np.float32(127), np.float32(1e-36), np.float32(
 
 
 @kernel("void(float32[:,::1], float32[::1], int64, int64)")
-def sizes(x, out, start, stop):
+def magnitudes(x, out, start, stop):
     """The largest absolute value of each row; NaN is larger than infinity."""
     for r in range(start, stop):
         row = x[r]
@@ -30,7 +31,7 @@ def sizes(x, out, start, stop):
 
 
 @kernel("void(float32[:,::1], float32, uint8[:,::1], int64, int64)", fastmath=())
-def whole(x, factor, out, start, stop):
+def scaled_bytes(x, factor, out, start, stop):
     """``rint(x * factor)`` as the bytes of int8, for products within its range."""
     for r in range(start, stop):
         row, out_row = x[r], out[r]
@@ -49,14 +50,14 @@ def scaled_words(x, factor, places, out, start, stop):
 
 
 @kernel("void(float32[:,::1], float32, int64, int64[::1], uint16[::1], int64, int64)", fastmath=())
-def word_steps(x, step, zero, places, out, start, stop):
-    """``rint(x / step + zero)``, clamped to 0 to 255, minus ``zero``, as the bits of int16."""
+def quantized_words(x, scale, zero, places, out, start, stop):
+    """``rint(x / scale + zero)``, clamped to 0 to 255, minus ``zero``, as the bits of int16."""
     shift, less = np.float32(zero), np.int32(zero)
     for r in range(start, stop):
         row = x[r]
         out_row = out[places[r] : places[r] + row.size]
         for i in range(row.size):
-            y = row[i] / step + shift
+            y = row[i] / scale + shift
             y = y if y > _LEAST else _LEAST
             y = y if y < _MOST else _MOST
             out_row[i] = np.uint16(((bits(y + _ROUND) & _LOW_WORD) - less) & _LOW_WORD)
@@ -74,23 +75,25 @@ def words(x, zero, places, out, start, stop):
 
 
 @inlined
-def _factor(x, step):
-    """The factor that scales ``x`` to int8, 0 if all results are 0; ``step[0]`` is set to the value of 1."""
+def _factor(x, scale):
+    """The factor that scales ``x`` to int8, 0 if all results are 0; ``scale[0]`` is set to the quantization
+    scale."""
     best = _NONE
     for i in range(x.size):
         best = max(best, bits(x[i]) & _NOT_SIGN)
     size = number(best)
     if not (size >= _SMALLEST and size < _INFINITE):
-        step[0] = _LEAST if size < _SMALLEST else size - size
+        scale[0] = _LEAST if size < _SMALLEST else size - size
         return _LEAST
-    step[0] = size / _LARGEST
+    scale[0] = size / _LARGEST
     return _LARGEST / size
 
 
 @inlined(fastmath=())
-def to_whole(x, step, out):
-    """``x``, scaled by its largest size, as the bytes of int8; ``step[0]`` is set to the value of 1."""
-    factor = _factor(x, step)
+def to_bytes(x, scale, out):
+    """``x``, scaled by its largest magnitude, as the bytes of int8; ``scale[0]`` is set to the quantization
+    scale."""
+    factor = _factor(x, scale)
     if factor == _LEAST:
         out[:] = np.uint8(0)
     else:
@@ -99,9 +102,9 @@ def to_whole(x, step, out):
 
 
 @inlined(fastmath=())
-def to_words(x, step, out):
-    """``x``, scaled by its largest size to int8, as the bits of int16; ``step[0]`` is set likewise."""
-    factor = _factor(x, step)
+def to_words(x, scale, out):
+    """``x``, scaled by its largest magnitude to int8, as the bits of int16; ``scale[0]`` is set likewise."""
+    factor = _factor(x, scale)
     if factor == _LEAST:
         out[:] = np.uint16(0)
     else:
@@ -110,12 +113,12 @@ def to_words(x, step, out):
 
 
 @kernel("void(float32[::1], float32[::1], uint8[::1])")
-def all_whole(x, step, out):
-    """``to_whole`` of one array."""
-    to_whole(x, step, out)
+def all_to_bytes(x, scale, out):
+    """``to_bytes`` of one array."""
+    to_bytes(x, scale, out)
 
 
 @kernel("void(float32[::1], float32[::1], uint16[::1])", fastmath=())
-def all_words(x, step, out):
+def all_to_words(x, scale, out):
     """``to_words`` of one array."""
-    to_words(x, step, out)
+    to_words(x, scale, out)

@@ -34,7 +34,7 @@ TILE = 16
 
 
 @kernel("void(float32[:,::1], float32[:,::1], int64, int64)")
-def turn(x, out, start, stop):
+def transpose(x, out, start, stop):
     """``out = x.T`` for tiles ``start`` to ``stop`` of the rows of ``x``."""
     rows, width = x.shape
     for tile in range(start, stop):

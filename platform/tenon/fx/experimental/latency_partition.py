@@ -68,7 +68,7 @@ class LatencyPartition:
             i, j = chosen
             combine_two_partitions(self.partitions[i], self.partitions[j], self.partitions)
             get_bfs_level_partition(self.partitions)
-        self._settle()
+        self._assign_devices()
 
     def kl_based_partition(
         self, transfer_rate_bytes_per_sec: float, node_to_latency_mapping: Mapping[Node, NodeLatency]
@@ -98,7 +98,7 @@ class LatencyPartition:
                         break
                 if improved:
                     break
-        self._settle()
+        self._assign_devices()
 
     def _cost(self, partitions: list[Partition], rate: float, latencies: Mapping[Node, NodeLatency]) -> float:
         """Return the latency of a partitioning; infinity if it does not fit the devices."""
@@ -108,7 +108,7 @@ class LatencyPartition:
         mapping = get_partition_to_latency_mapping(partitions, latencies)
         return get_latency_of_partitioned_graph(partitions, mapping, rate)
 
-    def _settle(self) -> None:
+    def _assign_devices(self) -> None:
         reorganize_partitions(self.partitions)
         reset_partition_device(self.partitions)
         if not get_device_to_partitions_mapping(self.partitions, self.devices):

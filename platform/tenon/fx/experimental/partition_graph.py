@@ -82,14 +82,14 @@ def get_device_partition_stats(
     """Return the partitions and the free memory of each device, and the partitions without a device."""
     by_number = get_logical_id_to_device(devices)
     on: dict[Device, list[Partition]] = {device: [] for device in devices}
-    homeless: list[Partition] = []
+    unassigned: list[Partition] = []
     for partition in partitions:
         if not partition.logical_device_ids:
-            homeless.append(partition)
+            unassigned.append(partition)
         for number in partition.logical_device_ids:
             on[by_number[number]].append(partition)
     left = {device: device.available_mem_bytes - _needed(on[device]) for device in devices}
-    return on, left, homeless
+    return on, left, unassigned
 
 
 def _needed(partitions: Iterable[Partition]) -> int:
@@ -101,8 +101,8 @@ def _needed(partitions: Iterable[Partition]) -> int:
 def get_device_to_partitions_mapping(partitions: list[Partition], devices: list[Device]) -> bool:
     """Assign each partition without a device to one with enough free memory; return whether all could be
     assigned."""
-    on, _, homeless = get_device_partition_stats(partitions, devices)
-    for partition in homeless:
+    on, _, unassigned = get_device_partition_stats(partitions, devices)
+    for partition in unassigned:
         found = next(
             (d for d in devices if _needed([*on[d], partition]) <= d.available_mem_bytes),
             None,

@@ -259,7 +259,7 @@ class OperatorTracer:
     def _ignored(self, *args: object, **options: object) -> None:
         """Callback for events that need no node."""
 
-    made = writing = reading = exchanged = unsupported = gradient_read = gradient_set = settle = refuse = (
+    made = writing = reading = exchanged = unsupported = gradient_read = gradient_set = discard = refuse = (
         _ignored
     )
 

@@ -149,8 +149,8 @@ def legalize_graph(gm: GraphModule) -> GraphModule:
             if not waiting_for[user]:
                 queue.append(user)
     if len(new.nodes) < len(gm.graph.nodes):
-        circle = sorted(node.name for node, count in waiting_for.items() if count)
-        raise RuntimeError(f"Input graph has cycles, unable to add these nodes: {circle}")
+        cycle = sorted(node.name for node, count in waiting_for.items() if count)
+        raise RuntimeError(f"Input graph has cycles, unable to add these nodes: {cycle}")
     new._codegen = gm.graph._codegen
     gm.graph = new
     return gm
@@ -172,8 +172,8 @@ def stable_topological_sort(gm: GraphModule) -> GraphModule:
             if not waiting_for[user]:
                 heapq.heappush(ready, order[user])
     if len(done) < len(nodes):
-        circle = sorted(node.name for node, count in waiting_for.items() if count)
-        raise AssertionError(f"Input graph has cycles, unable to sort these nodes: {circle}")
+        cycle = sorted(node.name for node, count in waiting_for.items() if count)
+        raise AssertionError(f"Input graph has cycles, unable to sort these nodes: {cycle}")
     if done != nodes:
         for before, node in itertools.pairwise(done):
             before.append(node)

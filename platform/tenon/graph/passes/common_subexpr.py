@@ -13,7 +13,7 @@ def common_subexpr(graph: Graph) -> None:
     """Merge calls and scalars of the same op on the same arguments, except effects."""
     seen: dict[Hashable, Node] = {}
     changes: dict[Ref, Ref] = {}
-    gone: set[Node] = set()
+    removed: set[Node] = set()
     for node in graph.nodes:
         if node.effect or node.kind in ("input", "constant") or node.function == "input":
             continue
@@ -22,11 +22,11 @@ def common_subexpr(graph: Graph) -> None:
         key = (node.kind, node.op, node.function, frozen(node.args), frozen(node.attrs))
         first = seen.setdefault(key, node)
         if first is not node:
-            gone.add(node)
+            removed.add(node)
             for index in range(max(len(node.avals), 1)):
                 changes[node.out(index)] = first.out(index)
     graph.replace(changes)
-    graph.erase(gone)
+    graph.erase(removed)
 
 
 def frozen(value: object) -> Hashable:

@@ -34,7 +34,7 @@ class _Epilogues:
     def __init__(self, graph: Graph, rules: LayoutRules) -> None:
         self.graph, self.rules = graph, rules
         self.users, self.roots = graph.users(), set(graph.roots())
-        self.gone: set[Node] = set()
+        self.removed: set[Node] = set()
         self.changes: dict[Ref, Ref] = {}
         #: The nodes that replace the last node of each epilogue.
         self.replacements: dict[Node, list[Node]] = {}
@@ -46,7 +46,7 @@ class _Epilogues:
                 self._finish(node)
         nodes: list[Node] = []
         for node in self.graph.nodes:
-            nodes += self.replacements.get(node, [] if node in self.gone else [node])
+            nodes += self.replacements.get(node, [] if node in self.removed else [node])
         self.graph.nodes = nodes
         self.graph.replace(self.changes)
 
@@ -60,11 +60,11 @@ class _Epilogues:
             if not more or not self._supports(node, [*steps, *more]):
                 break
             steps, vectors, last = [*steps, *more], [*vectors, *operands], user
-            self.gone.add(user)
+            self.removed.add(user)
             absorbed.append(user)
         if last is node:
             return
-        self.gone.add(node)
+        self.removed.add(node)
         fused = Node("call", epilogue_op, (*node.args, *(ref for _, ref in steps)))
         fused.attrs = {
             "base": node.op, "count": len(node.args), "steps": tuple(name for name, _ in steps),
@@ -79,7 +79,7 @@ class _Epilogues:
 
     def _only_reader(self, ref: Ref) -> Node | None:
         readers = self.users.get(ref, ())
-        if len(readers) != 1 or ref in self.roots or readers[0] in self.gone:
+        if len(readers) != 1 or ref in self.roots or readers[0] in self.removed:
             return None
         return readers[0]
 

@@ -175,7 +175,7 @@ class _Fuser:
 
     def _rewrite(self) -> None:
         changes: dict[Ref, Ref] = {}
-        gone: set[Node] = set()
+        removed: set[Node] = set()
         after: dict[Node, Node] = {}
         for group, made in self.fused.items():
             members = sorted(self.groups.members[group], key=self.place.__getitem__)
@@ -193,11 +193,11 @@ class _Fuser:
             inside = set(members)
             for member in members:
                 if not isinstance(member.op, MOVES) or not self._seen_outside(member.out(), inside):
-                    gone.add(member)  # others stay, as views of the kernel's outputs
+                    removed.add(member)  # others stay, as views of the kernel's outputs
             after[members[-1]] = node
         nodes: list[Node] = []
         for node in self.graph.nodes:
-            if node not in gone:
+            if node not in removed:
                 nodes.append(node)
             if node in after:
                 nodes.append(after[node])

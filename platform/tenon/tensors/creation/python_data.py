@@ -75,10 +75,10 @@ def _not_data(data: object, error: Exception | None) -> Exception:
     """Create the error for ``data`` that is not numeric."""
     advice = "Pass numbers, nested lists of them, or an array."
     detail = f": {error}" if error is not None else ""
-    culprit = data if error is not None else _first_non_number(data)
-    if isinstance(culprit, str):
-        return TypeError(f"new(): invalid data type 'str' of {culprit!r:.40}. {advice}")
-    return DTypeError(f"Could not infer dtype of {type(culprit).__name__}{detail}. {advice}")
+    invalid = data if error is not None else _first_non_number(data)
+    if isinstance(invalid, str):
+        return TypeError(f"new(): invalid data type 'str' of {invalid!r:.40}. {advice}")
+    return DTypeError(f"Could not infer dtype of {type(invalid).__name__}{detail}. {advice}")
 
 
 def _first_non_number(data: object) -> object:

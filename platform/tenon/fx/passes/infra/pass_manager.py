@@ -80,8 +80,8 @@ def _topological_sort_passes(passes: list[Pass], constraints: list[Constraint]) 
     while len(done) < count:
         ready = [j for j in range(count) if j not in done and all(i in done for i in before[j])]
         if not ready:
-            circle = [_name(passes[j]) for j in range(count) if j not in done]
-            raise RuntimeError(f"Circular dependency detected within the following passes: {circle}")
+            cycle = [_name(passes[j]) for j in range(count) if j not in done]
+            raise RuntimeError(f"Circular dependency detected within the following passes: {cycle}")
         done.append(ready[0])
     return [passes[j] for j in done]
 

@@ -18,16 +18,16 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]  # nested argument
 def bound_arguments(pn: Node, gn: Node) -> tuple[Arguments, Arguments]:
     """Return the arguments of two nodes that call one function, by name and with the same names where
     possible."""
-    ours: Arguments = (pn.args, pn.kwargs)
-    theirs: Arguments = (gn.args, gn.kwargs)
+    of_pattern: Arguments = (pn.args, pn.kwargs)
+    of_graph: Arguments = (gn.args, gn.kwargs)
     function = _function(pn)
     if function is None:
-        return ours, theirs
+        return of_pattern, of_graph
     try:
         signature = inspect.signature(function)
         first, second = signature.bind(*pn.args, **pn.kwargs), signature.bind(*gn.args, **gn.kwargs)
     except (TypeError, ValueError):
-        return ours, theirs
+        return of_pattern, of_graph
     named = dict(first.arguments), dict(second.arguments)
     for these, those in (named, named[::-1]):
         for name in those.keys() - these.keys():

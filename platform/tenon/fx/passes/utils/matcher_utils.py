@@ -121,10 +121,10 @@ class SubgraphMatcher:
 
     def _match_attributes(self, pn: Node, gn: Node) -> bool:
         """Whether two ``get_attr`` nodes read values of one kind: tensors, or equal values of one type."""
-        ours, theirs = _attribute(pn), _attribute(gn)
-        if isinstance(ours, Tensor):
-            return isinstance(theirs, Tensor)
-        return type(ours) is type(theirs)
+        of_pattern, of_graph = _attribute(pn), _attribute(gn)
+        if isinstance(of_pattern, Tensor):
+            return isinstance(of_graph, Tensor)
+        return type(of_pattern) is type(of_graph)
 
     def _nodes_are_equal(self, pn: Node, gn: Node, node_name_match: str = "") -> bool:
         if not self.match_placeholder and pn.op == "placeholder":
@@ -218,11 +218,11 @@ def _pairs(pn: Node, gn: Node) -> Iterator[tuple[Any, Any]]:  # nested arguments
     """Yield pairs of arguments of two nodes; an argument that one of them omits is paired with its
     default."""
     if len(pn.args) != len(gn.args) or pn.kwargs.keys() != gn.kwargs.keys():
-        ours, theirs = bound_arguments(pn, gn)
+        of_pattern, of_graph = bound_arguments(pn, gn)
     else:
-        ours, theirs = (pn.args, pn.kwargs), (gn.args, gn.kwargs)
-    yield ours[0], theirs[0]
-    yield ours[1], theirs[1]
+        of_pattern, of_graph = (pn.args, pn.kwargs), (gn.args, gn.kwargs)
+    yield of_pattern[0], of_graph[0]
+    yield of_pattern[1], of_graph[1]
 
 
 def compare_graphs(left: Graph, right: Graph) -> bool:
