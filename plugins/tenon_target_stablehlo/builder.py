@@ -1,7 +1,7 @@
 """``Builder``: collects the lines of a StableHLO function, and knows the name and type of each value.
 
-Forms of ops call it. It writes text, and needs no package; operations that take sizes have a second form for
-those that may change, which reads them from an argument's shape. Next: ``module.py`` makes the file of it.
+Forms of ops call it. It writes text and needs no package. Operations that take sizes have a dynamic variant
+for symbolic sizes, which are read from an argument's shape. Next: ``module.py`` makes the file of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tenon_target_stablehlo.texts import (
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 BOOL = np.dtype(np.bool_)
-#: Larger constants of truth values are written as bytes.
+#: Larger boolean constants are written as bytes.
 _FEW = 16
 
 
@@ -200,7 +200,7 @@ class Builder:
         return self._constant(number_text(value, dtype), dtype, shape)
 
     def constant(self, array: Any, dtype: np.dtype) -> Value:  # anything that NumPy makes an array of
-        """Return an array that is the same in every run."""
+        """Return a constant array."""
         array = np.asarray(array)
         array = array if array.dtype == dtype else array.astype(dtype)
         if array.size and (array == array.reshape(-1)[0]).all():
@@ -241,7 +241,7 @@ class Builder:
         return self._sizes[key]
 
     def _computed(self, size: Size) -> Value:
-        """Add the operations that compute a size that may change."""
+        """Add the operations that compute a symbolic size."""
         if size.function == "symbol":
             value, axis = self.symbols[str(size)]
             text = f"stablehlo.get_dimension_size {value.name}, dim = {axis} : ({value.type}) -> tensor<i32>"
@@ -264,7 +264,8 @@ class Builder:
     # --- shapes ---
 
     def broadcast(self, x: Value, shape: Sequence[Size], axes: Sequence[int] | None = None) -> Value:
-        """Return ``x`` in a larger shape; ``axes`` are the places of its axes there, at the end if None."""
+        """Return ``x`` in a larger shape; ``axes`` are the indices of its axes there, the last ones if
+        None."""
         shape = tuple(shape)
         if x.shape == shape:
             return x
@@ -294,7 +295,8 @@ class Builder:
         return self.call("transpose", x, dtype=x.dtype, shape=shape, attributes=f"dims = {list_text(order)}")
 
     def slice(self, x: Value, axis: int, start: Size, stop: Size, step: int = 1, size: Size = None) -> Value:
-        """Return a part along one axis; ``size`` is that of the result, where it does not follow."""
+        """Return a slice along one axis; ``size`` is that of the result where the bounds do not determine
+        it."""
         if is_number(start) and int(start) == 0 and stop == x.shape[axis] and step == 1:
             return x
         if size is None:
@@ -343,7 +345,8 @@ class Builder:
         inside: Sequence[int] | None = None,
         shape: Sequence[Size] | None = None,
     ) -> Value:
-        """Surround ``x`` with a number, or cut it where widths are negative; ``inside``: between elements."""
+        """Pad ``x`` with a number, or crop it by negative widths; ``inside`` is the padding between
+        elements."""
         between = list(inside) if inside is not None else [0] * x.rank
         if not any((*low, *high, *between)):
             return x
@@ -358,7 +361,7 @@ class Builder:
         )
 
     def iota(self, dtype: np.dtype, shape: Sequence[Size], axis: int) -> Value:
-        """Return the places along an axis: 0, 1, 2, ..."""
+        """Return the indices along an axis: 0, 1, 2, ..."""
         kind = type_text(dtype, shape)
         if are_numbers(shape):
             return self.write(f"stablehlo.iota dim = {axis} : {kind}", dtype, shape)

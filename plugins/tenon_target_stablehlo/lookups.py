@@ -1,4 +1,4 @@
-"""``gather`` and ``scatter``: parts of an array at places that are data."""
+"""``gather`` and ``scatter``: slices of an array at computed indices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenon_target_stablehlo.builder import INT64, Builder, Value
 from tenon_target_stablehlo.sizes import Size, are_numbers
 from tenon_target_stablehlo.texts import integers_text, list_text, type_text
 
-#: What combines an element and its update.
+#: The operation that combines an element and its update.
 _COMBINED = {"add": "add", "multiply": "multiply", "amax": "maximum", "amin": "minimum"}
 
 
@@ -85,7 +85,8 @@ def scatter(
 
 
 def grid(b: Builder, index: Value, axis: int) -> list[Value]:
-    """Return the index of each axis for the elements of ``index``: it itself on ``axis``, else the place."""
+    """Return the index on each axis of the elements of ``index``: ``index`` itself on ``axis``, else a
+    grid's."""
     return [
         b.convert(index, INT64) if a == axis else b.iota(INT64, index.shape, a) for a in range(index.rank)
     ]

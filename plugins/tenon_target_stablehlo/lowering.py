@@ -1,6 +1,6 @@
 """Bring a graph into calls that have a form in StableHLO.
 
-Composites without a form are taken apart (``tenon.extend.lower``); what is left over is named at once.
+Composites without a form are decomposed (``tenon.extend.lower``); one error names all calls that remain.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def in_stablehlo_ops(graph: CapturedGraph) -> CapturedGraph:
 
 
 def _all_problems(graph: CapturedGraph, names: frozenset[str], text: str) -> str:
-    """Return the text of an error, with what is missing of the ops that have a form for some calls."""
+    """Return the text of an error; for ops with a form for some calls, it states why it does not apply."""
     failing = [
         node for node in graph.calls
         if node.name in names and not isinstance(node.op, Composite) and not has_form(node)
@@ -107,7 +107,7 @@ def described(node: Node) -> str:
 
 
 def _compute_known(graph: CapturedGraph) -> None:
-    """Replace calls that have no form by their value where no run changes it, as of decoded weights."""
+    """Replace calls without a form by their value where that is constant, as of decoded weights."""
     written = {write.target for write in graph.writes}
     constant: set[Ref] = set()
     values: dict[Ref, np.ndarray] = {}
@@ -136,7 +136,7 @@ def _compute_known(graph: CapturedGraph) -> None:
 
 
 def _value(ref: Ref, values: dict[Ref, np.ndarray]) -> np.ndarray:
-    """Return a value that no run changes, computed by tenon."""
+    """Return a constant value, computed by tenon."""
     if ref not in values:
         node = ref.node
         if node.kind == "constant":
@@ -155,7 +155,7 @@ def _value(ref: Ref, values: dict[Ref, np.ndarray]) -> np.ndarray:
 
 
 def drop_unused(graph: CapturedGraph) -> None:
-    """Remove calls, constants and parameters that no output and no write needs; arguments stay."""
+    """Remove calls, constants and parameters on which no output and no write depends; arguments stay."""
     needed: set[Node] = {w.target for w in graph.writes} | {r.node for r in graph.roots()}
     kept = []
     for node in reversed(graph.nodes):

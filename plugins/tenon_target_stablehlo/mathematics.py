@@ -1,4 +1,4 @@
-"""Mathematical functions that StableHLO 1.0 has not, of floats; ``FUNCTIONS`` has them by name."""
+"""Mathematical functions of floats that StableHLO 1.0 lacks; ``FUNCTIONS`` has them by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The text of ``model.mlir``, and what ``model.json`` and ``weights.safetensors`` have for it.
+"""The text of ``model.mlir``, and the contents of ``model.json`` and ``weights.safetensors`` for it.
 
 Weights are arguments of ``main``: the text stays short and readable, a training step can return their new
-values, and an optimizing compiler need not read millions of numbers. Small constants stand in the text.
+values, and an optimizing compiler need not read millions of numbers. Small constants are written into the
+text.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ def _text(b: Builder, parameters: Sequence[Value], returned: Sequence[Value]) ->
 
 
 def _needed(lines: Sequence[str], returned: str) -> list[str]:
-    """Return the lines that something reads, with their headings."""
+    """Return the lines whose values are used, with their headings."""
     read, kept, heading = set(_names(returned)), [], False
     for line in reversed(lines):
         if line.startswith("//"):

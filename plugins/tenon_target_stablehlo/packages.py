@@ -1,4 +1,4 @@
-"""The package ``jax``, imported where it is needed: nothing but running and the bytecode needs it."""
+"""The package ``jax``, imported only to run a module and to write its bytecode."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def portable(text: str) -> bytes | None:
     dialect = importlib.import_module("jaxlib.mlir.dialects.stablehlo")
     try:
         code: bytes = dialect.serialize_portable_artifact_str(text, VERSION)
-    except ValueError as error:  # what is wrong stands on stderr
+    except ValueError as error:  # MLIR has written the reason to stderr
         raise errors.GraphError(
             f"MLIR refuses the module: {error}. That is an error of the target stablehlo; please report it "
             "with the model."

@@ -1,4 +1,4 @@
-"""Sizes: numbers, or expressions of symbols that are known when the model runs."""
+"""Sizes: numbers, or expressions of symbols whose values are known when the model runs."""
 
 from __future__ import annotations
 

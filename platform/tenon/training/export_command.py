@@ -200,7 +200,7 @@ def verify(folder: Path, targets: tuple[str, ...], graph_only: bool, require_all
     """Run every target of the bundle FOLDER on its test vectors, and print a table.
 
     A bundle with a changed byte, a missing file or a foreign schema is refused. The programs in it are
-    compiled and run, in a temporary folder: verify a bundle of which you know who wrote it, or with
+    compiled and run, in a temporary folder: verify only bundles from a source that you trust, or use
     --graph-only. The exit status is 1 if any is off by more than the tolerance.
     """
     try:

@@ -20,7 +20,8 @@ IMPORTED = ("model", "data", "loss")
 
 
 def imports(settings: Mapping[str, object]) -> dict[str, str]:
-    """Return what ``settings`` import, by key: no loss of ``tenon.nn.functional``, no parts of a recipe."""
+    """Return the names that ``settings`` import, by key, except losses of ``tenon.nn.functional`` and parts
+    of a recipe."""
     found = {key: settings.get(key) for key in IMPORTED}
     return {key: str(name) for key, name in found.items() if name is not None and ":" in str(name)}
 

@@ -15,7 +15,7 @@ from tenon_target_stablehlo.builder import BOOL, FLOAT32, FLOAT64, Builder, Valu
 from tenon_target_stablehlo.expressions import Translation
 from tenon_target_stablehlo.forms import form, has_dtypes, is_float
 
-#: Expressions of ops that state none, in the same language.
+#: Expressions of ops that declare none, in the same language.
 _MORE = {"once": "a", "refused": "a"}
 
 
@@ -104,7 +104,7 @@ def is_plain(argument: Any) -> bool:  # of a call
 
 
 def _translation(b: Builder, node: Node) -> tuple[Translation, Value, Value]:
-    """Return what is needed to write a call of two operands."""
+    """Return a translation in the dtype and shape of a binary call, and its two operands."""
     dtype = common_dtype(node)
     t = Translation(b, dtype, node.avals[0].shape, {})
     x, y = (t.numeric(a) for a in operands(b, node, dtype) if a is not None)
@@ -117,7 +117,7 @@ def _finished(b: Builder, node: Node, value: Value) -> Value:
 
 @form("cast")
 def write_cast(b: Builder, node: Node) -> Value:
-    """Convert; a number is true unless it is 0."""
+    """Write a cast; as booleans, all numbers but 0 are true."""
     return b.value(node.args[0], node.avals[0].dtype)
 
 
@@ -150,7 +150,7 @@ def write_floor_divide(b: Builder, node: Node) -> Value:
 
 @form("round")
 def write_round(b: Builder, node: Node) -> Value:
-    """Round to even, after a multiplication if decimals are kept."""
+    """Round halves to even; with ``decimals``, after scaling by a power of ten."""
     dtype, digits = common_dtype(node), node.attrs.get("decimals", 0)
     value = b.value(node.args[0], dtype)
     t = Translation(b, dtype, value.shape, {})
@@ -165,7 +165,7 @@ def write_round(b: Builder, node: Node) -> Value:
 
 @form("xlogy", when=is_float)
 def write_xlogy(b: Builder, node: Node) -> Value:
-    """Multiply by a logarithm; 0 where the factor is 0 and the other is no NaN."""
+    """Write ``x * log(y)``, which is 0 where ``x`` is 0 and ``y`` is not NaN."""
     t, x, y = _translation(b, node)
     zero = b.binary("and", t.test("EQ", x, 0.0), t.test("EQ", y, y))
     return _finished(b, node, t.where(zero, 0.0, t.binary("multiply", x, t.unary("log", y))))
@@ -180,7 +180,7 @@ def write_power(b: Builder, node: Node) -> Value:
 
 @form("sinc", when=is_float)
 def write_sinc(b: Builder, node: Node) -> Value:
-    """Divide the sine; 1 at 0."""
+    """Write ``sin(pi x) / (pi x)``, which is 1 at 0."""
     dtype = common_dtype(node)
     value = b.value(node.args[0], dtype)
     t = Translation(b, dtype, value.shape, {})
@@ -192,7 +192,7 @@ def write_sinc(b: Builder, node: Node) -> Value:
 
 @form("bitwise_left_shift", "bitwise_right_shift", when=lambda node: node.avals[0].dtype.kind in "iu")
 def write_shift(b: Builder, node: Node) -> Value:
-    """Shift; the sign is kept."""
+    """Write a shift of bits; a right shift keeps the sign of signed integers."""
     t, x, y = _translation(b, node)
     right = "shift_right_arithmetic" if t.dtype.kind == "i" else "shift_right_logical"
     return _finished(b, node, t.binary("shift_left" if "left" in node.name else right, x, y))

@@ -147,7 +147,7 @@ def _sorts(node: Node) -> bool:
 
 @form("argsort", when=_sorts)
 def write_argsort(b: Builder, node: Node) -> Value:
-    """Write a stable ``sort`` of the elements with their places; NaN is the largest."""
+    """Write a stable ``sort`` of the elements with their indices; NaN is the largest."""
     x, axis = b.value(node.args[0]), node.attrs["axis"]
     scalar, place = type_text(x.dtype, ()), type_text(INT64, ())
     kind = "FLOAT" if x.dtype.kind in "fV" else "UNSIGNED" if x.dtype.kind in "ub" else "SIGNED"

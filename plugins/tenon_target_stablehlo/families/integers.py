@@ -1,6 +1,6 @@
 """Layers of 8-bit integers, with exact sums of 32 bits.
 
-Activations are uint8 with a zero point and weights int8. Products of int8 are what processors have, so 128 is
+Activations are uint8 with a zero point and weights int8. Processors multiply int8 by int8, so 128 is
 subtracted from the activations, and ``(128 - zero) * weight.sum()`` is added to the sums.
 """
 
@@ -20,12 +20,12 @@ from tenon_target_stablehlo.forms import form, is_float
 from tenon_target_stablehlo.sizes import are_numbers
 
 _INT8, _UINT8 = np.dtype(np.int8), np.dtype(np.uint8)
-#: Sizes below it count as 0: see ``tenon.ops.quantized``.
+#: Magnitudes below it count as 0: see ``tenon.ops.quantized``.
 _SMALLEST = 1e-36
 
 
 def _rounded(b: Builder, x: Value, step: float, zero: int) -> Value:
-    """Return the steps of floats, 0 to 255, as floats."""
+    """Return the quantized values of ``x``, 0 to 255, as floats."""
     quotient = b.binary("divide", x, b.full(step, FLOAT32, x.shape))
     quotient = b.binary("add", quotient, b.full(zero, FLOAT32, x.shape))
     whole = b.unary("round_nearest_even", quotient)
@@ -34,7 +34,7 @@ def _rounded(b: Builder, x: Value, step: float, zero: int) -> Value:
 
 
 def _lowered(b: Builder, node: Node) -> Value:
-    """Return the input as int8: its steps less 128."""
+    """Return the input as int8: its quantized values minus 128."""
     x = b.value(node.args[0])
     if x.dtype == _UINT8:
         signed = b.convert(x, INT32)
@@ -44,7 +44,7 @@ def _lowered(b: Builder, node: Node) -> Value:
 
 
 def _with_zero(b: Builder, sums: Value, weight: Ref, zero: int, axis: int) -> Value:
-    """Add what the sums of products lack by the zero point, for each output along ``axis``."""
+    """Add the correction of the sums for the zero point, for each output along ``axis``."""
     if zero == 128:
         return sums
     stored = weight.node.value if weight.node.kind in ("constant", "input") else None
@@ -68,7 +68,7 @@ def _scaled(b: Builder, sums: Value, scale: Value, bias: Any, axis: int) -> Valu
 
 
 def _finished(b: Builder, node: Node, sums: Value, axis: int) -> Value:
-    """Apply scales, bias and ReLU to exact sums, and quantize the result if the call says so."""
+    """Apply scales, bias and ReLU to exact sums, and quantize the result if ``out_step`` is set."""
     scale = b.value(node.args[2], FLOAT32)
     scale = b.binary("multiply", scale, b.full(node.attrs["x_step"], FLOAT32, scale.shape))
     result = _scaled(b, sums, scale, node.args[3], axis)
@@ -104,7 +104,7 @@ def write_convolution(b: Builder, node: Node) -> Value:
 
 @form("int8_dynamic_linear", when=is_float)
 def write_dynamic_linear(b: Builder, node: Node) -> Value:
-    """Quantize the input by its largest size, then multiply integers."""
+    """Quantize the input by its largest magnitude, then multiply integers."""
     x, weight = b.value(node.args[0], FLOAT32), b.value(node.args[1])
     size = reduced(b, "maximum", b.unary("abs", x), range(x.rank), 0)
     tiny = b.compare("LT", size, b.full(_SMALLEST, FLOAT32))

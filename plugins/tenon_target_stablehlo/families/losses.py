@@ -38,7 +38,7 @@ def _is_loss(node: Node) -> bool:
 
 @form("nll_loss", when=_is_loss)
 def write_loss(b: Builder, node: Node) -> Value:
-    """Pick the logarithm of each target's class by a selection, and reduce."""
+    """Select the log-probability of each target's class, and reduce."""
     own = node.avals[0].dtype
     x, target = b.value(node.args[0], wide(own)), b.value(node.args[1], INT64)
     axis, dtype = min(x.rank - 1, 1), x.dtype

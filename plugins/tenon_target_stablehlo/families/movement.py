@@ -1,4 +1,4 @@
-"""Ops that move elements: other shapes and orders, parts, joins, paddings, look-ups at constant places."""
+"""Ops that move elements: reshapes, permutations, slices, joins, paddings, look-ups at constant indices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def write_reshape(b: Builder, node: Node) -> Value:
 
 @form("alias", "clone", "contiguous", "ordered", "to_device")
 def write_identity(b: Builder, node: Node) -> Value:
-    """Use the operand itself: values never change."""
+    """Return the operand itself: values are immutable."""
     return b.value(node.args[0])
 
 
@@ -166,14 +166,14 @@ def _sliced(b: Builder, x: Value, axis: int, part: slice, count: Size) -> Value:
 
 
 def reversed_along(b: Builder, x: Value, axes: Any) -> Value:  # one or several
-    """Return ``x`` backwards along some axes."""
+    """Return ``x`` in reverse order along some axes."""
     inner = ", ".join(map(str, axes))
     return b.write(f"stablehlo.reverse {x.name}, dims = [{inner}] : {x.type}", x.dtype, x.shape)
 
 
 @form("pad", when=lambda node: are_numbers([w for both in node.attrs["widths"] for w in both]))
 def write_pad(b: Builder, node: Node) -> Value:
-    """Write ``pad``, which cuts what negative widths remove."""
+    """Write ``pad``, which crops by negative widths."""
     low, high = ([int(w[i]) for w in node.attrs["widths"]] for i in (0, 1))
     value = node.attrs.get("value", 0)
     return b.pad(b.value(node.args[0]), low, high, value, shape=node.avals[0].shape)
@@ -229,7 +229,7 @@ def write_sum_to(b: Builder, node: Node) -> Value:
 
 @form("window_of", when=is_static)
 def write_window(b: Builder, node: Node) -> Value:
-    """Write ``pad`` at the ends."""
+    """Write ``pad`` with zeros at the end of each axis."""
     x, shape = b.value(node.args[0]), node.avals[0].shape
     return b.pad(x, [0] * x.rank, [n - s for n, s in zip(shape, x.shape, strict=True)], 0)
 
@@ -244,18 +244,19 @@ def write_window(b: Builder, node: Node) -> Value:
     when=is_static,
 )
 def write_by_places(b: Builder, node: Node) -> Value:
-    """Look up the place of each element: what the op makes of the numbers 1, 2, 3, ..., with 0 for a zero."""
+    """Look up each element by its source index: the op's result for the numbers 1, 2, 3, ..., where 0 is
+    padding."""
     return look_up(b, node, 0)
 
 
 @form("unfold", when=lambda node: are_numbers(node.args[0].aval.shape[1:]))
 def write_unfold(b: Builder, node: Node) -> Value:
-    """Look up the places within each image."""
+    """Look up elements by their indices within each image."""
     return look_up(b, node, 1)
 
 
 def look_up(b: Builder, node: Node, lead: int) -> Value:
-    """Write a call as a look-up at constant places, for each index of the first ``lead`` axes alike."""
+    """Write a call as a look-up at constant indices, the same for each index of the first ``lead`` axes."""
     x = node.args[0].aval
     rest = tuple(map(int, x.shape[lead:]))
     count = math.prod(rest)
@@ -274,7 +275,7 @@ def look_up(b: Builder, node: Node, lead: int) -> Value:
 
 @form("place", when=is_static)
 def write_place(b: Builder, node: Node) -> Value:
-    """Write the elements at constant places of the flattened value."""
+    """Write elements at constant indices into the flattened value."""
     x, y = b.value(node.args[0]), b.value(node.args[1], node.avals[0].dtype)
     count = math.prod(x.shape)
     places = np.arange(count, dtype=np.int64).reshape(x.shape)[node.attrs["key"]]
@@ -285,7 +286,7 @@ def write_place(b: Builder, node: Node) -> Value:
 
 @form("fold", "fold_axis", when=is_static)
 def write_fold(b: Builder, node: Node) -> Value:
-    """Add each element to its place: the one from which the transposed op, ``unfold``, takes it."""
+    """Add each element at the index from which the transposed op, ``unfold``, reads it."""
     own, aval, a = wide(node.avals[0].dtype), node.avals[0], dict(node.attrs)
     x = b.value(node.args[0], own)
     lead = 1 if node.name == "fold" else 0
@@ -303,5 +304,5 @@ def write_fold(b: Builder, node: Node) -> Value:
     zeros = b.full(0, own, (*aval.shape[:lead], count + 1))
     where, order = b.constant(places, INT64), [lead, *range(lead)]
     result = scatter(b, zeros, where, b.transpose(flat, order), [lead], "add")
-    result = b.slice(result, lead, 1, count + 1)  # the first place is that of the padding
+    result = b.slice(result, lead, 1, count + 1)  # the first element is the sum of the padding
     return b.convert(b.reshape(result, aval.shape), aval.dtype)

@@ -22,7 +22,7 @@ def _dilation(node: Node) -> tuple[int, ...]:
 
 
 def _padding(node: Node, sizes: Sequence[Size], results: Sequence[Size]) -> list[tuple[int, int]]:
-    """Return the padding on both sides that gives windows as many as ``results``; it may cut at the end."""
+    """Return the padding on both sides that gives ``results`` windows; at the end it may be negative."""
     a, found = node.attrs, []
     if not are_numbers((*sizes, *results)):
         return [(int(p), int(p)) for p in a["padding"]]
@@ -78,12 +78,13 @@ def _elements(b: Builder, x: Value, node: Node, shape: Sequence[Size], fill: flo
 
 @form("max_pool_indices", when=_pools)
 def write_max_pool_indices(b: Builder, node: Node) -> Value:
-    """Write the place of the first largest element of each window."""
+    """Write the index of the first largest element of each window."""
     return _indices(b, node)
 
 
 def _indices(b: Builder, node: Node) -> Value:
-    """Compare the elements of a window one after another; the first largest one stays, a NaN goes on."""
+    """Return the index of the first largest element of each window, or of its last NaN, by comparing in
+    order."""
     a, aval = node.attrs, node.avals[0]
     x = b.value(node.args[0])
     elements = _elements(b, x, node, aval.shape, lowest(x.dtype))
@@ -104,7 +105,7 @@ def _indices(b: Builder, node: Node) -> Value:
     for axis, offset in enumerate(reversed(offsets)):
         d = _dilation(node)[axis]
         first = np.arange(int(aval.shape[2 + axis])) * a["stride"][axis] - a["padding"][axis]
-        # A window that begins in the padding has only that before its first elements.
+        # Below 0 lies padding; the first element of such a window that is not padding is at ``first % d``.
         place = b.binary("multiply", offset, b.full(d, INT64, aval.shape))
         start = b.broadcast(b.constant(first, INT64), aval.shape, [2 + axis])
         place = b.binary("add", place, start)
@@ -124,7 +125,7 @@ def _divides(node: Node) -> bool:
 
 @form("adaptive_max_pool_indices", when=_divides)
 def write_adaptive_max_pool_indices(b: Builder, node: Node) -> Value:
-    """Write windows of one size."""
+    """Write the indices of the maxima of windows of equal size."""
     sizes = node.args[0].aval.shape[2:]
     kernel = tuple(int(n // s) for n, s in zip(sizes, node.attrs["sizes"], strict=True))
     pooled = Node("call", ops.max_pool_indices, node.args)
@@ -136,7 +137,7 @@ def write_adaptive_max_pool_indices(b: Builder, node: Node) -> Value:
 
 
 def _spreads(node: Node) -> bool:
-    """Whether windows of the maximum have no holes, and all begin in the input."""
+    """Whether windows are not dilated, and the gradient of their maxima can be written."""
     return _has_sizes(node) and is_float(node) and all(d == 1 for d in _dilation(node))
 
 
@@ -148,7 +149,7 @@ def write_max_pool_gradient(b: Builder, node: Node) -> Value:
     padding = [(0, 0), (0, 0), *_padding(node, x.shape[2:], g.shape[2:])]
     cut = [min(after, 0) for _, after in padding]
     whole = x
-    if any(cut):  # the padding of the operation cuts nothing
+    if any(cut):  # the padding of the operation may not be negative
         x = b.pad(x, [0] * x.rank, cut, 0)
         padding = [(low, max(high, 0)) for low, high in padding]
     scalar = type_text(x.dtype, ())
@@ -170,7 +171,7 @@ def write_max_pool_gradient(b: Builder, node: Node) -> Value:
 
 
 def _divisors(node: Node, sizes: Sequence[int]) -> np.ndarray:
-    """Return one over the number by which the sum of each window is divided."""
+    """Return the reciprocal of each window's divisor."""
     a = {k: v for k, v in node.attrs.items() if k != "shape"}
     operation = ops.avg_pool
     with no_grad():
@@ -182,7 +183,7 @@ def _divisors(node: Node, sizes: Sequence[int]) -> np.ndarray:
 
 @form("avg_pool", when=lambda node: _pools(node) and is_float(node))
 def write_average_pool(b: Builder, node: Node) -> Value:
-    """Write ``reduce_window`` with a sum, times what each window is divided by."""
+    """Write ``reduce_window`` with a sum, times the reciprocals of the divisors."""
     own, shape = node.avals[0].dtype, node.avals[0].shape
     x = b.value(node.args[0], wide(own))
     sums = _windowed(b, x, node, "add", 0, shape)
@@ -193,7 +194,7 @@ def write_average_pool(b: Builder, node: Node) -> Value:
 
 @form("avg_pool_grad", when=lambda node: _pools(node) and is_float(node))
 def write_average_pool_gradient(b: Builder, node: Node) -> Value:
-    """Spread by the stride and sum the windows of what is spread, turned around."""
+    """Dilate the gradient by the stride, and sum its windows."""
     own, shape, a = node.avals[0].dtype, node.avals[0].shape, node.attrs
     g = b.value(node.args[0], wide(own))
     factors = b.constant(_divisors(node, shape[2:]), g.dtype)
@@ -241,7 +242,7 @@ def write_adaptive_pool(b: Builder, node: Node) -> Value:
 
 @form("adaptive_avg_pool_grad", when=lambda node: _pools(node) and is_float(node))
 def write_adaptive_pool_gradient(b: Builder, node: Node) -> Value:
-    """Multiply by the transposed matrices."""
+    """Multiply by the transposed averaging matrices."""
     own = node.avals[0].dtype
     g = b.value(node.args[0], wide(own))
     for axis, size in enumerate(node.avals[0].shape[2:], 2):

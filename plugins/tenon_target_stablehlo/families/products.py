@@ -1,4 +1,4 @@
-"""Matrix products and linear layers, and what solves linear equations by triangles."""
+"""Matrix products and linear layers, Cholesky factors and triangular solves."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _is_linear(node: Node) -> bool:
 
 @form("linear", when=_is_linear)
 def write_linear(b: Builder, node: Node) -> Value:
-    """Contract the last axes: the weight stays as the state dict has it."""
+    """Contract the last axes: the weight has the layout of the state dict."""
     own = node.avals[0].dtype
     x, weight, *bias = (b.value(a, wide(own)) for a in node.args if a is not None)
     result = dot(b, x, weight, ([x.rank - 1], [1]))

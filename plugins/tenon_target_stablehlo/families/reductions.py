@@ -1,4 +1,4 @@
-"""Reductions over axes: sums, means, products, extremes, logic; positions of extremes; running sums."""
+"""Reductions over axes: sums, means, products, extremes, logic; indices of extremes; cumulative sums."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def reduced(
 
 
 def lowest(dtype: np.dtype) -> float:
-    """Return the number below all of a dtype."""
+    """Return the identity of a maximum: the smallest number of a dtype, minus infinity for floats."""
     if dtype.kind == "b":
         return 0
     return int(np.iinfo(dtype).min) if dtype.kind in "iu" else -math.inf
 
 
 def highest(dtype: np.dtype) -> float:
-    """Return the number above all of a dtype."""
+    """Return the identity of a minimum: the largest number of a dtype, infinity for floats."""
     if dtype.kind == "b":
         return 1
     return int(np.iinfo(dtype).max) if dtype.kind in "iu" else math.inf
@@ -82,7 +82,7 @@ def count_of(b: Builder, sizes: Sequence[Size], dtype: np.dtype, shape: Sequence
 
 @form("any", "all")
 def write_logic(b: Builder, node: Node) -> Value:
-    """Reduce the truth of the elements."""
+    """Reduce whether elements are not 0."""
     operation, start = ("or", 0) if node.name == "any" else ("and", 1)
     truth = b.value(node.args[0], BOOL)
     result = reduced(b, operation, truth, node.attrs["axes"], start, bool(node.attrs.get("keepdims")))
@@ -91,7 +91,7 @@ def write_logic(b: Builder, node: Node) -> Value:
 
 @form("argmax", "argmin", when=lambda node: node.args[0].aval.dtype.name != "bool")
 def write_position(b: Builder, node: Node) -> Value:
-    """Find the extreme, then the first place that has it, or that of the first NaN."""
+    """Find the extreme, then the first index that has it, or that of the first NaN."""
     x, axis = b.value(node.args[0]), node.attrs["axis"]
     if axis is None or not x.rank:
         x, axis = b.reshape(x, (_product(node.args[0].aval.shape),)), 0

@@ -33,7 +33,7 @@ def convolved(
     layout: str = "[b, f, {0}]x[o, i, {0}]->[b, f, {0}]",
     dtype: np.dtype | None = None,
 ) -> Value:
-    """Write ``convolution``; ``between`` spreads the elements of ``x``, ``layout`` names the axes."""
+    """Write ``convolution``; ``between`` dilates ``x``, ``layout`` names the axes."""
     spatial = ", ".join(str(i) for i in range(len(stride)))
     dtype = x.dtype if dtype is None else dtype
     pads = ", ".join(list_text(p) for p in padding)
@@ -72,7 +72,7 @@ def _has_sizes(node: Node) -> bool:
 
 @form("conv_input_grad", when=lambda node: _has_sizes(node) and are_numbers(node.args[1].aval.shape))
 def write_transposed(b: Builder, node: Node) -> Value:
-    """Convolve what is spread by the stride with the kernel turned around and its channels exchanged."""
+    """Convolve the input, dilated by the stride, with the flipped kernel whose channel axes are exchanged."""
     own, a = node.avals[0].dtype, node.attrs
     g, weight = (b.value(v, wide(own)) for v in node.args)
     kernel, groups = weight.shape[2:], int(a["groups"])
@@ -102,7 +102,8 @@ def _weighs(node: Node) -> bool:
 
 @form("conv_weight_grad", when=_weighs)
 def write_weight_gradient(b: Builder, node: Node) -> Value:
-    """Convolve the input with the gradient as its kernel; images are the channels that are summed."""
+    """Convolve the input with the gradient as its kernel; its images are the channels, over which sums
+    run."""
     own, a = node.avals[0].dtype, node.attrs
     x, g = (b.value(v, wide(own)) for v in node.args)
     kernel, groups = node.avals[0].shape[2:], int(a["groups"])
@@ -149,7 +150,7 @@ def write_resample(b: Builder, node: Node) -> Value:
 
 @form("resample_grad", when=lambda node: _resamples(node) and are_numbers(node.avals[0].shape))
 def write_resample_gradient(b: Builder, node: Node) -> Value:
-    """Multiply by the transposed matrices."""
+    """Multiply by the transposed interpolation matrices."""
     own, shape = node.avals[0].dtype, tuple(map(int, node.avals[0].shape))
     x = b.value(node.args[0], wide(own))
     for axis, (starts, places, weights) in tables(shape, node.attrs["plan"], x.dtype, for_gradient=True):

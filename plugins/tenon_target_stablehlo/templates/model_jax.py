@@ -81,9 +81,9 @@ class Model:
         self.arguments: list[Row] = described["arguments"]
         self.results: list[Row] = described["results"]
         self.sizes: dict[str, dict[str, int | None]] = described["sizes"]
-        #: Parameters and what else a run reads and writes, by name.
+        #: Parameters, buffers and optimizer state, by name.
         self.state: dict[str, Input] = dict(read_weights(folder / "weights.safetensors"))
-        #: Numbers that the next run reads, such as learning rates.
+        #: Number inputs of the next run, such as learning rates.
         self.numbers = {a["name"]: a["value"] for a in self.arguments if a["role"] == "number"}
         if artifact is None:
             artifact = (folder / "model.mlirbc").read_bytes()

@@ -111,7 +111,7 @@ def reduction_of(
     reduction: str,
     refusal: str = "is not a valid value for reduction",
 ) -> str:
-    """Return the reduction that ``reduction`` and the two legacy flags ask for, "none", "mean" or "sum".
+    """Return the reduction that ``reduction`` and the two legacy flags select: "none", "mean" or "sum".
 
     ``refusal`` ends the error message for any other; PyTorch's wording differs between functions.
     """

@@ -134,7 +134,7 @@ class TargetSuite:
         self.exported(tmp_path, schema.from_document(document, stored, "graph.json"), [(randn(2, 4),)])
 
     def test_pruned_and_compacted_model(self, tmp_path: Path) -> None:
-        """A model with masks, and what is left of it."""
+        """A model with masks, and the compacted model."""
         manual_seed(0)
         example = MODELS["digits"]()
         prune = registry.resolve("namespaces", "prune")
@@ -146,7 +146,7 @@ class TargetSuite:
 
     @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "int8-weights"])
     def test_quantized_model(self, scheme: str, tmp_path: Path) -> None:
-        """Models in 8-bit integers, within one step."""
+        """Models in 8-bit integers, within one quantization step."""
         if not self.integers:
             pytest.skip("the target has no 8-bit integers")
         manual_seed(0)
