@@ -223,11 +223,11 @@ def _places(detail: JsonObject) -> str:
     lines, modules = detail.get("Source lines"), detail.get("Source modules")
     if type(lines) is not list or type(modules) is not list:
         return _text(detail.get("Source"))
-    found: dict[str, dict[str, None]] = {}
+    modules_by_line: dict[str, dict[str, None]] = {}
     for place, module in zip(map(_text, lines), map(_text, modules), strict=False):
         line = place.rpartition("/")[2]
-        found.setdefault(line, {}).update({module: None} if module else {})
-    shown = (line + (f" ({', '.join(own)})" if own else "") for line, own in found.items() if line)
+        modules_by_line.setdefault(line, {}).update({module: None} if module else {})
+    shown = (line + (f" ({', '.join(own)})" if own else "") for line, own in modules_by_line.items() if line)
     return ", ".join(shown)[:300]
 
 

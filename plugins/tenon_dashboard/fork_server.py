@@ -27,24 +27,24 @@ class ForkServer:
         """Return the socket to the process that forks, which is started if necessary."""
         if self._socket is None or self._process is None or self._process.poll() is not None:
             self._end()
-            self._socket, theirs = socket.socketpair()
+            self._socket, remote = socket.socketpair()
             # One thread: a process with several cannot fork safely.
             command = ["env", "OPENBLAS_NUM_THREADS=1", sys.executable, "-P", "-m", "tenon_dashboard.worker"]
-            with theirs:
+            with remote:
                 self._process = subprocess.Popen(
-                    command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                    command, stdin=remote.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                 )
         return self._socket
 
     def start(self, path: str) -> socket.socket:
         """Start a worker for a file and return the socket to it; OSError if none can be started."""
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs:
+        local, remote = socket.socketpair()
+        with self._lock, remote:
             ask = self._server()
-            socket.send_fds(ask, [os.fsencode(path)], [theirs.fileno()])
+            socket.send_fds(ask, [os.fsencode(path)], [remote.fileno()])
             if not ask.recv(1):
                 raise ConnectionResetError(errno.ECONNRESET, "the process that forks has ended")
-        return ours
+        return local
 
     def _end(self) -> None:
         if self._socket is not None:

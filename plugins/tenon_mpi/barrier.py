@@ -73,8 +73,8 @@ class SharedBarrier:
         ``common_position`` is that position if all ranks passed the same one, else -1.
         """
         offset = _WORDS + 4 * ((self.number + 1) & 1)
-        mine = self._mine
-        mine[offset], mine[offset + 1], mine[offset + 2] = first, second, position
+        own_line = self._mine
+        own_line[offset], own_line[offset + 1], own_line[offset + 2] = first, second, position
         self.wait()
         self.common_position = position
         equal = True

@@ -129,12 +129,12 @@ class Messages:
         starts = [bound * item for bound in bounds[:-1]]
         own = slice(bounds[rank], bounds[rank + 1])
         rows = self._buffer(slot, size, source[own])
-        mine, byte = counts[rank], self._mpi.BYTE
-        offsets = [index * mine for index in range(size)]
+        count, byte = counts[rank], self._mpi.BYTE
+        offsets = [index * count for index in range(size)]
         wait = self._start(
             "Alltoallv",
             [source.view(np.uint8), counts, starts, byte],
-            [rows.view(np.uint8), [mine] * size, offsets, byte],
+            [rows.view(np.uint8), [count] * size, offsets, byte],
         )
         yield
         wait()

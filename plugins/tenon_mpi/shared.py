@@ -194,13 +194,13 @@ class SharedMemory:
             if kernel is not None:
                 kernel(dtype.type(self._size if op is engine.ReduceOp.AVG else 1), *slices)
                 return
-        mine = slices[self._rank]
+        own_slice = slices[self._rank]
         others = [part for rank, part in enumerate(slices) if rank != self._rank]
         length = BLOCK_BYTES // self._size if self._between is None else INTER_NODE_BYTES
-        for start, stop in pieces(mine.size, mine.dtype.itemsize, length):
-            self._reduce([part[start:stop] for part in slices], mine[start:stop], op)
+        for start, stop in pieces(own_slice.size, own_slice.dtype.itemsize, length):
+            self._reduce([part[start:stop] for part in slices], own_slice[start:stop], op)
             for other in others:
-                other[start:stop] = mine[start:stop]
+                other[start:stop] = own_slice[start:stop]
 
     def _reduce(self, arrays: Sequence[np.ndarray], target: np.ndarray, op: engine.ReduceOp) -> None:
         if self._between is None:

@@ -29,8 +29,8 @@ def strong_wolfe(
     ``at`` is called at most ``budget + 1`` times; the best point so far is returned then. ``longest`` is the
     largest absolute element of the direction.
     """
-    bracket, found, calls = _enclose(at, start, size, budget)
-    if found:
+    bracket, is_accepted, calls = _enclose(at, start, size, budget)
+    if is_accepted:
         return bracket[0], calls
     return _zoom(at, start, bracket, longest, calls, budget)
 

@@ -102,9 +102,9 @@ class SequentialLR(_Composed):
     def step(self) -> None:  # type: ignore[override]
         """Advance the schedule that is active at the current step."""
         self.last_epoch += 1
-        turn = bisect_right(self._milestones, self.last_epoch)
-        scheduler = self._schedulers[turn]
-        if turn > 0 and self._milestones[turn - 1] == self.last_epoch:
+        active = bisect_right(self._milestones, self.last_epoch)
+        scheduler = self._schedulers[active]
+        if active > 0 and self._milestones[active - 1] == self.last_epoch:
             scheduler._update_lr(0)
         else:
             scheduler.step()

@@ -43,9 +43,9 @@ class Line:
         return min(max(correction, -bound), bound)
 
 
-def line(first: Waits, theirs: Waits, at: int | None = None, error: int = 0) -> Line:
+def line(first: Waits, other: Waits, at: int | None = None, error: int = 0) -> Line:
     """Fit the correction of a rank's clock to the waits of rank 0 (``first``) and of the rank."""
-    shared = [(*first[key], *theirs[key]) for key in first.keys() & theirs.keys()]
+    shared = [(*first[key], *other[key]) for key in first.keys() & other.keys()]
     if not shared:
         return Line(at=at, error=error)
     shared.sort(key=lambda each: each[3])

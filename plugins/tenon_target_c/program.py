@@ -147,15 +147,15 @@ class Program:
 
     def buffers(self) -> list[Buffer]:
         """Return all buffers that steps or outputs touch, in order of first use."""
-        found: dict[Buffer, None] = {}
+        buffers: dict[Buffer, None] = {}
         for step in self.steps:
             for a in step.args:
                 if isinstance(a, Pointer):
-                    found[a.view.buffer] = None
+                    buffers[a.view.buffer] = None
         for ref in self.graph.roots():
             if ref in self.views:
-                found[self.views[ref].buffer] = None
-        return list(found)
+                buffers[self.views[ref].buffer] = None
+        return list(buffers)
 
 
 def out(view: View) -> Pointer:

@@ -155,7 +155,7 @@ def _arguments(program: Program) -> str:
                 where = f"{b.kind}s[{b.offset}].data"
                 cast = f"(const {b.ctype} *)" if const else f"({b.ctype} *)"
                 lines[f"    {const}{b.ctype} *const {b.kind}{b.offset} = {cast}{where};"] = None
-    unused = [f"    (void){kind}s;" for kind, found in used.items() if not found]
+    unused = [f"    (void){kind}s;" for kind, is_used in used.items() if not is_used]
     return "\n".join([*lines, *unused])
 
 

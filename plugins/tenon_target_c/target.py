@@ -87,12 +87,12 @@ class CTarget(Target):
             program = Path(scratch) / "program"
             sources = [str(Path(folder) / name) for name in SOURCES if name.endswith(".c")]
             _call([compiler(), *_FLAGS, *self.optimization, "-o", str(program), *sources, "-lm"])
-            given, made = Path(scratch) / "inputs.bin", Path(scratch) / "outputs.bin"
-            given.write_bytes(b"".join(_described(a) for run in runs for a in run))
+            inputs, outputs = Path(scratch) / "inputs.bin", Path(scratch) / "outputs.bin"
+            inputs.write_bytes(b"".join(_described(a) for run in runs for a in run))
             report = _call(
-                [str(program), str(Path(folder) / "weights.bin"), str(given), str(made), str(len(runs))]
+                [str(program), str(Path(folder) / "weights.bin"), str(inputs), str(outputs), str(len(runs))]
             )
-            return _outputs(report, made.read_bytes(), len(runs))
+            return _outputs(report, outputs.read_bytes(), len(runs))
 
     def unavailable(self) -> str | None:
         """Return a message if there is no compiler, else None."""

@@ -32,26 +32,26 @@ class Definition:
 @functools.cache
 def definitions() -> Mapping[str, Definition]:
     """Return all definitions of the families by name, each after those that it uses."""
-    found: dict[str, Definition] = {}
+    result: dict[str, Definition] = {}
     for path in sorted(_FOLDER.glob("*.py")):
         if path.name not in ("__init__.py", FRAME):
-            found |= read_definitions(path)
-    return found
+            result |= read_definitions(path)
+    return result
 
 
 def functions() -> frozenset[str]:
     """Return the names of all functions."""
-    return frozenset(name for name, found in definitions().items() if found.parameters)
+    return frozenset(name for name, definition in definitions().items() if definition.parameters)
 
 
 def attributes(name: str, attrs: Mapping[str, object]) -> dict[str, object]:
     """Return those of ``attrs`` that are parameters of a function, unless they equal the defaults."""
-    found = definitions()[name]
+    definition = definitions()[name]
     missing = object()
     return {
         key: value
         for key, value in attrs.items()
-        if key in found.parameters and repr(found.defaults.get(key, missing)) != repr(value)
+        if key in definition.parameters and repr(definition.defaults.get(key, missing)) != repr(value)
     }
 
 

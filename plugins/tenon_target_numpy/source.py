@@ -63,7 +63,9 @@ def _merged(lines: Iterable[str]) -> list[str]:
     for line in lines:
         module, _, name = line.removeprefix("from ").partition(" import ")
         names.setdefault(module, []).append(name)
-    return [f"from {module} import {', '.join(sorted(found))}" for module, found in sorted(names.items())]
+    return [
+        f"from {module} import {', '.join(sorted(imported))}" for module, imported in sorted(names.items())
+    ]
 
 
 def _tables(program: Program, tolerance: tuple[float, float]) -> list[str]:

@@ -46,17 +46,26 @@ class NumpyTarget(Target):
     def run(self, folder: Path, runs: Sequence[Sequence[np.ndarray]]) -> list[list[np.ndarray]]:
         """Run the folder's runner in another process; return the outputs of each run."""
         with tempfile.TemporaryDirectory() as scratch:
-            given, made = Path(scratch) / "inputs.safetensors", Path(scratch) / "outputs.safetensors"
+            input_file, output_file = (
+                Path(scratch) / "inputs.safetensors",
+                Path(scratch) / "outputs.safetensors",
+            )
             inputs = {
                 f"{n}.inputs.{i}": np.asarray(a) for n, run in enumerate(runs) for i, a in enumerate(run)
             }
-            write_tensors(given, inputs)
-            command = [sys.executable, "-I", str(Path(folder).absolute() / RUNNER), str(given), str(made)]
+            write_tensors(input_file, inputs)
+            command = [
+                sys.executable,
+                "-I",
+                str(Path(folder).absolute() / RUNNER),
+                str(input_file),
+                str(output_file),
+            ]
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
                 message = (done.stderr or done.stdout).strip()[-2000:]
                 raise errors.BundleError(f"{RUNNER} failed with code {done.returncode}: {message}")
-            return [outputs for _, outputs in each_run(read_tensors(made))]
+            return [outputs for _, outputs in each_run(read_tensors(output_file))]
 
 
 def _named(vectors: Vectors) -> dict[str, np.ndarray]:

@@ -161,10 +161,10 @@ class Translation:
             if self.dtype == BOOL:
                 return self.call(_ON_BOOLEANS[name], *terms)
             return self.call("Max" if name == "maximum" else "Min", *terms)
-        found: Callable[..., Term] | None = getattr(self, f"_{name}", None)
-        if found is None:
+        method: Callable[..., Term] | None = getattr(self, f"_{name}", None)
+        if method is None:
             raise NotImplementedError(f"no ONNX for the function {name}")
-        return found(*terms)
+        return method(*terms)
 
     def _cast(self, a: Term) -> Term:
         return a

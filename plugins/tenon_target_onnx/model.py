@@ -117,12 +117,12 @@ def _add_outputs(b: Builder, graph: CapturedGraph, options: Options) -> list[tup
     """Name the outputs; a value that has a name already is copied."""
     outputs: list[tuple[str, Aval]] = []
     renamed: dict[str, str] = {}
-    made = {name for step in b.steps for name in step.outputs}
+    computed = {name for step in b.steps for name in step.outputs}
     for position, ref in enumerate(graph.outputs):
         given = position < len(options.output_names)
         name = b.unique(options.output_names[position] if given else f"output{position}")
         own = b.names[ref]
-        if own in made and own not in renamed:
+        if own in computed and own not in renamed:
             renamed[own] = name
         else:
             source = renamed.get(own, own)

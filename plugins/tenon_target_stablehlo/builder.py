@@ -129,10 +129,10 @@ class Builder:
         """Add an operation in MLIR's generic form, with a region where it has one."""
         names = ", ".join(o.name for o in operands)
         types = ", ".join(o.type for o in operands)
-        made = ", ".join(type_text(d, s) for d, s in results)
-        made = f"({made})" if len(results) > 1 else made
+        result_types = ", ".join(type_text(d, s) for d, s in results)
+        result_types = f"({result_types})" if len(results) > 1 else result_types
         inner = f" ({{{region}}})" if region else ""
-        text = f'"stablehlo.{operation}"({names}) <{{{properties}}}>{inner} : ({types}) -> {made}'
+        text = f'"stablehlo.{operation}"({names}) <{{{properties}}}>{inner} : ({types}) -> {result_types}'
         return self.write_all(text, results)
 
     def loop(
@@ -213,8 +213,8 @@ class Builder:
         """Return a constant; equal ones are written once."""
         kind = type_text(dtype, shape)
         if (text, kind) not in self._constants:
-            made = self.write(f"stablehlo.constant dense<{text}> : {kind}", dtype, shape)
-            self._constants[text, kind] = made
+            value = self.write(f"stablehlo.constant dense<{text}> : {kind}", dtype, shape)
+            self._constants[text, kind] = value
         return self._constants[text, kind]
 
     def value(self, argument: Any, dtype: np.dtype | None = None) -> Value:  # any argument of a call
@@ -273,9 +273,9 @@ class Builder:
         attributes = f"dims = {list_text(axes)}"
         if are_numbers(shape):
             return self.call("broadcast_in_dim", x, dtype=x.dtype, shape=shape, attributes=attributes)
-        wanted = self.sizes(shape)
+        sizes = self.sizes(shape)
         return self.call(
-            "dynamic_broadcast_in_dim", x, wanted, dtype=x.dtype, shape=shape, attributes=attributes
+            "dynamic_broadcast_in_dim", x, sizes, dtype=x.dtype, shape=shape, attributes=attributes
         )
 
     def reshape(self, x: Value, shape: Sequence[Size]) -> Value:
@@ -365,8 +365,8 @@ class Builder:
         kind = type_text(dtype, shape)
         if are_numbers(shape):
             return self.write(f"stablehlo.iota dim = {axis} : {kind}", dtype, shape)
-        wanted = self.sizes(shape)
-        text = f"stablehlo.dynamic_iota {wanted.name}, dim = {axis} : ({wanted.type}) -> {kind}"
+        sizes = self.sizes(shape)
+        text = f"stablehlo.dynamic_iota {sizes.name}, dim = {axis} : ({sizes.type}) -> {kind}"
         return self.write(text, dtype, shape)
 
 

@@ -46,8 +46,8 @@ class Translation:
 
     def result(self, text: str) -> Value:
         """Return the value of an expression, in ``dtype`` or a boolean."""
-        found = self.visit(ast.parse(text, mode="eval").body)
-        return found if isinstance(found, Value) else self.numeric(found)
+        value = self.visit(ast.parse(text, mode="eval").body)
+        return value if isinstance(value, Value) else self.numeric(value)
 
     def numeric(self, term: Value | float) -> Value:
         """Return a term in ``dtype``."""
@@ -145,10 +145,10 @@ class Translation:
             return self._of_integers(name, terms[0])
         if name in _SAME and floats:
             return self.unary(_SAME[name], terms[0])
-        found = mathematics.FUNCTIONS.get(name)
-        if found is None or not (floats or name in ("fmax", "fmin")):
+        function = mathematics.FUNCTIONS.get(name)
+        if function is None or not (floats or name in ("fmax", "fmin")):
             raise NotImplementedError(f"no StableHLO for the function {name} of {self.dtype}")
-        return found(self, *map(self.numeric, terms))
+        return function(self, *map(self.numeric, terms))
 
     def _rounded(self, name: str, term: Value | float) -> Value:
         if name != "trunc":

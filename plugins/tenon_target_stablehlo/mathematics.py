@@ -129,9 +129,9 @@ def _hypot(t: Translation, x: Value, y: Value) -> Value:
     large, small = t.binary("maximum", one, other), t.binary("minimum", one, other)
     ratio = t.binary("divide", small, large)
     length = t.unary("sqrt", t.binary("add", t.binary("multiply", ratio, ratio), 1.0))
-    found = t.where(t.test("EQ", large, 0.0), large, t.binary("multiply", large, length))
+    result = t.where(t.test("EQ", large, 0.0), large, t.binary("multiply", large, length))
     infinite = t.b.binary("or", _isinf(t, x), _isinf(t, y))
-    return t.where(infinite, math.inf, found)
+    return t.where(infinite, math.inf, result)
 
 
 def _atan2(t: Translation, x: Value, y: Value) -> Value:
@@ -170,8 +170,8 @@ def _sinh(t: Translation, x: Value) -> Value:
     less = t.unary("exponential_minus_one", t.binary("minimum", size, 20.0))
     near = t.binary("add", less, t.binary("divide", less, t.binary("add", less, 1.0)))
     far = _half_exponential(t, size)
-    found = t.where(t.test("LT", size, 20.0), t.binary("multiply", near, 0.5), far)
-    return _copysign(t, found, x)
+    result = t.where(t.test("LT", size, 20.0), t.binary("multiply", near, 0.5), far)
+    return _copysign(t, result, x)
 
 
 def _cosh(t: Translation, x: Value) -> Value:

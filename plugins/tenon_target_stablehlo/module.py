@@ -112,15 +112,15 @@ def _text(b: Builder, parameters: Sequence[Value], returned: Sequence[Value]) ->
     """Return the file."""
     given = ",\n    ".join(f"{p.name}: {p.type}" for p in parameters)
     types = ", ".join(r.type for r in returned)
-    made = f"({types})" if len(returned) != 1 else types
+    result_types = f"({types})" if len(returned) != 1 else types
     names = ", ".join(r.name for r in returned)
     values = f"return {names} : {types}" if returned else "return"
     body = "\n".join(f"    {line}" for line in [*_needed(b.lines, names), values])
     places = "\n".join(f"{alias} = {text}" for text, alias in b.locations.items() if f"({alias})" in body)
     return (
         f"// StableHLO {VERSION}, written by tenon {__version__}. Arguments: see model.json.\n"
-        f"module @model {{\n  func.func public @main(\n    {given}\n  ) -> {made} {{\n{body}\n  }}\n}}\n"
-        + (places + "\n" if places else "")
+        f"module @model {{\n  func.func public @main(\n    {given}\n  ) -> {result_types} {{\n"
+        f"{body}\n  }}\n}}\n" + (places + "\n" if places else "")
     )
 
 
@@ -143,8 +143,8 @@ def _needed(lines: Sequence[str], returned: str) -> list[str]:
 
 def _names(text: str) -> list[str]:
     """Return the names of values in a line."""
-    found = []
+    names = []
     for part in text.split("%")[1:]:
         end = next((i for i, c in enumerate(part) if not (c.isalnum() or c in "._$-")), len(part))
-        found.append("%" + part[:end])
-    return found
+        names.append("%" + part[:end])
+    return names

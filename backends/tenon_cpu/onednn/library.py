@@ -225,14 +225,14 @@ def _load(path: str) -> tuple[ctypes.CDLL, ctypes.PyDLL]:
     they are.
     """
     c = ctypes.CDLL(None)
-    ours = False
+    is_unset = False
     if hasattr(c, "setenv"):
         c.getenv.restype = ctypes.c_void_p
-        ours = not (c.getenv(b"GOMP_SPINCOUNT") or c.getenv(b"OMP_WAIT_POLICY"))
-        if ours:
+        is_unset = not (c.getenv(b"GOMP_SPINCOUNT") or c.getenv(b"OMP_WAIT_POLICY"))
+        if is_unset:
             c.setenv(b"GOMP_SPINCOUNT", _SPIN, 1)
     try:
         return ctypes.CDLL(path), ctypes.PyDLL(path)
     finally:
-        if ours:
+        if is_unset:
             c.unsetenv(b"GOMP_SPINCOUNT")

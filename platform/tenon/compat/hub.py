@@ -41,8 +41,8 @@ def get_dir() -> str:
 
 
 def _get_torch_home() -> str:
-    home = environment("TORCH_HOME")
-    return str(Path(home).expanduser() if home else Config.from_environment().cache_folder())
+    folder = environment("TORCH_HOME")
+    return str(Path(folder).expanduser() if folder else Config.from_environment().cache_folder())
 
 
 T = TypeVar("T")

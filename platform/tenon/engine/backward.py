@@ -136,14 +136,14 @@ def _restrict(sweep: Sweep, roots: Sequence[Value], targets: Sequence[Value]) ->
 
 def _oldest_first(roots: Sequence[Value]) -> list[Node]:
     """The nodes behind ``roots``, each after all nodes that its edges lead to."""
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     stack = [root._node for root in roots if root._node is not None]
     while stack:
         node = stack.pop()
-        if id(node) not in found:
-            found[id(node)] = node
+        if id(node) not in nodes:
+            nodes[id(node)] = node
             stack += [e[0] for e in node.edges if e is not None and e[1] != LEAF]
-    return sorted(found.values(), key=attrgetter("seq"))
+    return sorted(nodes.values(), key=attrgetter("seq"))
 
 
 def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep) -> list[Gradient]:

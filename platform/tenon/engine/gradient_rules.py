@@ -121,12 +121,12 @@ def _through_parts(node: Node, edges: Edges, grad: Gradient, args: Sequence[Oper
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     grads = grad if isinstance(grad, (list, tuple)) else (grad,)
     pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad]
-    found = collect_gradients(
+    gradients = collect_gradients(
         [o for o, _ in pairs],
         [g for _, g in pairs],
         [i for i, e in zip(inputs, edges, strict=True) if e is not None],
         keep_graph=True,
         create_graph=True,
     )
-    results = iter(found)
+    results = iter(gradients)
     return [None if e is None else next(results) for e in edges]

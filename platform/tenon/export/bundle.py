@@ -147,9 +147,9 @@ def _write_error(destination: Path, error: OSError) -> CheckpointWriteError:
 
 def target_named(name: str) -> Target:
     """Return the target that a plugin offers under ``name``; PluginNotFoundError lists the available ones."""
-    made = registry.resolve("targets", name)()
-    assert isinstance(made, Target)
-    return made
+    target = registry.resolve("targets", name)()
+    assert isinstance(target, Target)
+    return target
 
 
 def _check_names(targets: Sequence[Target]) -> None:

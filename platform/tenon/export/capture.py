@@ -328,6 +328,6 @@ def _add_gradient(
         raise CaptureError(
             "the step leaves gradients to which the next one would add. Begin it with optimizer.zero_grad()."
         )
-    found = recorder.outside.get(id(before.raw))
-    if found is not None and found[0] not in written:
-        written[found[0]] = Write(found[0], recorder.ref(leaf._grad))
+    source = recorder.outside.get(id(before.raw))
+    if source is not None and source[0] not in written:
+        written[source[0]] = Write(source[0], recorder.ref(leaf._grad))

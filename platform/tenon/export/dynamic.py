@@ -44,11 +44,11 @@ def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> Capture
                 continue
             if values not in fitted:
                 fitted[values] = sizes.fit(values, samples)
-            found = fitted[values]
-            if not isinstance(found, Expression):
+            size = fitted[values]
+            if not isinstance(size, Expression):
                 observed = ", ".join(f"{v} at {dict(s)}" for v, s in zip(values, samples, strict=True))
                 _refuse(nodes, f"no simple expression gives {observed}")
-            symbolic.setdefault(nodes[0], {})[path] = found
+            symbolic.setdefault(nodes[0], {})[path] = size
     if len({len(graph.nodes) for graph in graphs}) > 1:
         longest = max(graphs, key=len)
         extra = longest.nodes[min(map(len, graphs))]

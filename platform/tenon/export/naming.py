@@ -127,17 +127,17 @@ def _roots(
     candidates += [(name, each) for name, each in variables.items() if isinstance(each, Module)]
     candidates += [(type(each).__name__.lower(), each) for each in recorder.roots.values()]
     seen: set[int] = set()
-    found: list[tuple[str, Module]] = []
+    roots: list[tuple[str, Module]] = []
     for name, module in candidates:
         has_state = any(True for _ in (*module.parameters(), *module.buffers()))
         if id(module) not in seen and (has_state or module is owner):
-            found.append((name, module))
+            roots.append((name, module))
             seen |= {id(each) for each in module.modules()}
-    if len(found) == 1:
-        yield "", found[0][1]
+    if len(roots) == 1:
+        yield "", roots[0][1]
         return
     used: set[str] = set()
-    for name, module in found:
+    for name, module in roots:
         prefix, number = name, 0
         while prefix in used:
             number += 1

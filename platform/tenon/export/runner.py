@@ -149,8 +149,8 @@ def check_guard(guard: Guard, values: Mapping[Ref, Array]) -> None:
 
 
 def _plain(value: NodeArgument, values: Mapping[Ref, Array]) -> float:
-    found = values[value] if value.__class__ is Ref else value
-    return found.item() if hasattr(found, "shape") else found
+    array = values[value] if value.__class__ is Ref else value
+    return array.item() if hasattr(array, "shape") else array
 
 
 def as_array(value: object) -> np.ndarray:

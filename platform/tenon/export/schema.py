@@ -71,10 +71,10 @@ def check_schema(document: Mapping[str, Json], schema: str, version: int, source
     """Raise BundleError unless ``document`` declares this schema and a known version."""
     if document.get("schema") != schema:
         raise BundleError(f"{source} is of schema {document.get('schema')!r:.80}, not {schema!r}.")
-    found = document.get("version")
-    if found != version:
+    actual = document.get("version")
+    if actual != version:
         raise BundleError(
-            f"{source} is of version {found!r:.80} of its schema, and this tenon reads version {version}. "
+            f"{source} is of version {actual!r:.80} of its schema, and this tenon reads version {version}. "
             "Read it with the tenon that wrote it, or one that is newer."
         )
 
@@ -159,10 +159,10 @@ class _Reader:
 
     def _resolve_sizes(self, node: Node) -> None:
         """Store the expressions in ``node``, and replace them by the sizes of the example."""
-        found = dict(expressions(node))
-        if found:
-            self.result.symbolic[node] = found
-            put(node, {path: size.at(self.sizes) for path, size in found.items()})
+        symbolic = dict(expressions(node))
+        if symbolic:
+            self.result.symbolic[node] = symbolic
+            put(node, {path: size.at(self.sizes) for path, size in symbolic.items()})
         for aval in node.avals:
             check_size(aval)
 

@@ -213,11 +213,11 @@ def _quotients(values: Sequence[int], samples: Sequence[Sizes], name: str) -> It
                 offset = values[0] - scale * results[0]
                 inner = _plus(_times(factor, symbol(name)), shift)
                 quotient = Expression("floordiv", (inner, divisor))
-                found = _plus(_times(scale, quotient), offset)
+                candidate = _plus(_times(scale, quotient), offset)
                 if offset:
-                    others.append(found)
+                    others.append(candidate)
                 else:
-                    yield found
+                    yield candidate
     yield from others
 
 

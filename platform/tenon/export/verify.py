@@ -77,10 +77,11 @@ def verify(
 
 
 def _graph_results(bundle: Bundle) -> list[list[np.ndarray]]:
-    needed, there = memory_peak(bundle.graph), physical_memory()
-    if there and needed > there:
+    needed, available = memory_peak(bundle.graph), physical_memory()
+    if available and needed > available:
         raise BundleError(
-            f"the graph needs {needed:,} bytes at once, and this machine has {there:,}. Verify it elsewhere."
+            f"the graph needs {needed:,} bytes at once, and this machine has {available:,}. Verify it "
+            "elsewhere."
         )
     runner = Runner(bundle.graph)
     return [runner.run(run.inputs) for run in bundle.vectors.runs]

@@ -103,8 +103,8 @@ class Tracer(RootArguments):
         """Whether a module is recorded as one call: tenon's own layers and those of its plugins, not
         containers."""
         package, _, rest = type(m).__module__.partition(".")
-        ours = (package == "tenon" and not rest.startswith("fx")) or package.startswith("tenon_")
-        return ours and not isinstance(m, Sequential)
+        is_library = (package == "tenon" and not rest.startswith("fx")) or package.startswith("tenon_")
+        return is_library and not isinstance(m, Sequential)
 
     def path_of_module(self, mod: Module) -> str:
         """The path of a submodule; NameError if it is none of the traced module's."""

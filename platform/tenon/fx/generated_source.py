@@ -47,19 +47,19 @@ def failing_line(trace: TracebackType | None) -> int | None:
     Frames of tenon's functions do not count: there PyTorch has none.
     """
     line: int | None = None
-    home = str(Module.__module__).partition(".")[0]
+    package = str(Module.__module__).partition(".")[0]
     while trace is not None:
         frame = trace.tb_frame
         if frame.f_code.co_filename.startswith(PREFIX):
             line = trace.tb_lineno
-        elif line is not None and (frame.f_code is _CALL or _is_foreign(frame.f_globals, home)):
+        elif line is not None and (frame.f_code is _CALL or _is_foreign(frame.f_globals, package)):
             return None
         trace = trace.tb_next
     return line
 
 
-def _is_foreign(names: dict[str, Any], home: str) -> bool:  # of any type
-    return str(names.get("__name__", "")).partition(".")[0] != home
+def _is_foreign(names: dict[str, Any], package: str) -> bool:  # of any type
+    return str(names.get("__name__", "")).partition(".")[0] != package
 
 
 def print_failure(error: Exception, source: str, line: int) -> None:

@@ -47,10 +47,10 @@ class Interpreter:
     ) -> None:
         self.module = module
         self.submodules = dict(module.named_modules())
-        found: Any = graph if graph is not None else getattr(module, "graph", None)  # a Graph
-        if not isinstance(found, Graph):
+        selected: Any = graph if graph is not None else getattr(module, "graph", None)  # a Graph
+        if not isinstance(selected, Graph):
             raise AssertionError(f"{type(module).__name__} has no graph: pass a GraphModule, or graph=.")
-        self.graph: Graph = found
+        self.graph: Graph = selected
         self.env: dict[Node, Any] = {}  # values of any type
         self.name = "Interpreter"
         self.garbage_collect_values = garbage_collect_values

@@ -68,9 +68,9 @@ class Namespace:
         candidate = _ILLEGAL.sub("_", candidate) or "_unnamed"
         if candidate[0].isdigit():
             candidate = f"_{candidate}"
-        found = _NUMBERED.match(candidate)
-        stem, number = (found[1], int(found[2])) if found else (candidate, 0)
-        if not found or candidate in self._used:
+        match = _NUMBERED.match(candidate)
+        stem, number = (match[1], int(match[2])) if match else (candidate, 0)
+        if not match or candidate in self._used:
             number = self._last_number.get(stem, number)
         while candidate in self._used or candidate in RESERVED:
             number += 1
@@ -132,15 +132,15 @@ def public_name(function: object) -> str | None:
     count = sum(map(len, NAMESPACES.values()))
     if count != _counted:
         _known, _counted = _registered(), count
-    found = _known.get(id(function))
-    if found is not None:
-        return found
+    known_name = _known.get(id(function))
+    if known_name is not None:
+        return known_name
     name = getattr(function, "__name__", None)
     if not isinstance(name, str) or not str(getattr(function, "__module__", "")).startswith("tenon"):
         return None
     for module in _PUBLIC_MODULES:
-        home = sys.modules.get(module)
-        if home is not None and getattr(home, name, None) is function:
+        namespace = sys.modules.get(module)
+        if namespace is not None and getattr(namespace, name, None) is function:
             return f"{module}.{name}"
     return None
 
@@ -173,9 +173,9 @@ def qualified_name(function: Any) -> str:  # any callable
 def _module_of_builtin(function: Callable[..., object]) -> str:
     """Return the module of a built-in function without ``__module__``; RuntimeError if none is found."""
     name = function.__name__
-    for home in ("operator", "math", "numpy"):
-        if getattr(sys.modules.get(home), name, None) is function:
-            return home
+    for module_name in ("operator", "math", "numpy"):
+        if getattr(sys.modules.get(module_name), name, None) is function:
+            return module_name
     raise RuntimeError(f"cannot find the module of {function!r}: it has no __module__.")
 
 
@@ -186,9 +186,9 @@ def type_name(kind: object) -> str:
     if isinstance(kind, type):
         if kind.__module__ == "builtins":
             return kind.__qualname__
-        home = sys.modules["tenon"]
+        namespace = sys.modules["tenon"]
         name = str(kind.__name__)
-        if kind.__module__.startswith("tenon.") and getattr(home, name, None) is kind:
+        if kind.__module__.startswith("tenon.") and getattr(namespace, name, None) is kind:
             return f"tenon.{name}"
         return f"{kind.__module__}.{kind.__qualname__}"
     if kind is ...:

@@ -288,8 +288,8 @@ class Node:
                 maybe_return_typename[0] = f" -> {type_name(self.type)}"
             return f"return {self.args[0]}"
         arguments = f"(args = {format_arg(self.args)}, kwargs = {format_arg(self.kwargs)})"
-        found = self.meta.get("val", self.meta.get("tensor_meta")) if include_tensor_metadata else None
-        noted = f"  # {found}" if found is not None else ""
+        metadata = self.meta.get("val", self.meta.get("tensor_meta")) if include_tensor_metadata else None
+        noted = f"  # {metadata}" if metadata is not None else ""
         return f"{head}{format_target(self.target)}]{arguments}{noted}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -331,14 +331,14 @@ def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
 
 def nodes_in(a: Argument) -> Iterable[Node]:
     """Return the nodes in an argument, in order."""
-    found: list[Node] = []
+    nodes: list[Node] = []
 
     def note(node: Node) -> Node:
-        found.append(node)
+        nodes.append(node)
         return node
 
     map_arg(a, note)
-    return found
+    return nodes
 
 
 def _format_arg(arg: Argument, max_list_len: float = float("inf")) -> str:

@@ -51,15 +51,15 @@ def get_signature_for_torch_op(
     function = _function_of(op) if isinstance(op, Operator) else op
     known = function is not None and (public_name(function) or "").count(".") == 1
     try:
-        found = [inspect.signature(function)] if known and function is not None else None
+        signatures = [inspect.signature(function)] if known and function is not None else None
     except (TypeError, ValueError):
-        found = None
-    return (found, None) if return_schemas else found
+        signatures = None
+    return (signatures, None) if return_schemas else signatures
 
 
 def _function_of(operator: Operator) -> Callable[..., Any] | None:  # any function
-    found: Callable[..., Any] | None = getattr(Tensor, operator.name, None)  # any function
-    return found
+    function: Callable[..., Any] | None = getattr(Tensor, operator.name, None)  # any function
+    return function
 
 
 def create_type_hint(x: Any) -> Any:  # of any type -> an annotation

@@ -24,10 +24,10 @@ def innermost(trace: str) -> tuple[str, str, str, str] | None:
     """Return file, line, function and source line of the last frame of a stack trace that names one."""
     lines = trace.strip().split("\n")
     for k in range(len(lines) - 1, -1, -1):
-        found = _FRAME.match(lines[k])
-        if found:
+        match = _FRAME.match(lines[k])
+        if match:
             source = lines[k + 1].strip() if k + 1 < len(lines) else ""
-            return found[1], found[2], found[3], source
+            return match[1], match[2], match[3], source
     return None
 
 

@@ -160,18 +160,18 @@ def restore(module: GraphModule, state: Named, source: str) -> None:
     if type(nodes) is not list or type(name) is not str or not name.isidentifier():
         raise CheckpointError("a GraphModule without a list of nodes and a class name")
     graph = Graph()
-    made: list[Node] = []
+    restored: list[Node] = []
     for row in nodes:
         if type(row) is not list or len(row) != 5 or row[0] not in _OPS or type(row[1]) is not str:
             raise CheckpointError("a node of a graph is no list of op, name, target, args and kwargs")
-        made.append(_read_node(graph, row, made, source))
+        restored.append(_read_node(graph, row, restored, source))
     module.__setstate__((state, graph, name))
 
 
-def _read_node(graph: Graph, row: list[Any], made: list[Node], source: str) -> Node:  # of any types
+def _read_node(graph: Graph, row: list[Any], nodes: list[Node], source: str) -> Node:  # of any types
     op, name, written, args, kwargs = row
     target = _read_target(op, written, source)
-    read_args, read_kwargs = _read(args, made), _read(kwargs, made)
+    read_args, read_kwargs = _read(args, nodes), _read(kwargs, nodes)
     if type(read_args) is not tuple or type(read_kwargs) is not dict:
         raise CheckpointError(f"the arguments of node {name!r} are no tuple and dict")
     if not all(type(key) is str and key.isidentifier() and not keyword.iskeyword(key) for key in read_kwargs):
@@ -228,7 +228,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {  # what _written has written
 }
 
 
-def _read(written: Any, made: list[Node]) -> Nested:  # what _written has written
+def _read(written: Any, nodes: list[Node]) -> Nested:  # what _written has written
     if type(written) is not list:
         if not isinstance(written, (*_PLAIN, dtype, Device)):
             raise CheckpointError(f"an argument of a node is a {type(written).__name__}")
@@ -237,22 +237,22 @@ def _read(written: Any, made: list[Node]) -> Nested:  # what _written has writte
         raise CheckpointError("an argument of a node is no list of its kind and its value")
     kind, value = written
     if kind == "node":
-        if type(value) is not int or not 0 <= value < len(made):
+        if type(value) is not int or not 0 <= value < len(nodes):
             raise CheckpointError(
                 f"an argument of a node is node {value!r}, of which there is none before it"
             )
-        return made[value]
+        return nodes[value]
     if kind == "memory_format" and value in _FORMATS:
         return getattr(memory_formats, value)
     if kind not in _READERS or (type(value) is not list and kind != "ellipsis"):
         raise CheckpointError(f"an argument of a node is of the kind {kind!r}")
-    items = [_read(item, made) for item in value or ()] if kind != "dict" else _read_pairs(value, made)
+    items = [_read(item, nodes) for item in value or ()] if kind != "dict" else _read_pairs(value, nodes)
     return _READERS[kind](items)
 
 
 def _read_pairs(
-    value: list[Nested], made: list[Node]
+    value: list[Nested], nodes: list[Node]
 ) -> list[tuple[Nested, Nested]]:  # what _written has written
     if not all(type(pair) is list and len(pair) == 2 for pair in value):
         raise CheckpointError("a dictionary among the arguments of a node is no list of pairs")
-    return [(_read(key, made), _read(item, made)) for key, item in value]
+    return [(_read(key, nodes), _read(item, nodes)) for key, item in value]

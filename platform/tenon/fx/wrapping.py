@@ -43,9 +43,9 @@ def wrap(fn_or_name: T) -> T:
 
 def found_proxy(*arguments: Nested) -> Traced | None:
     """Return the first proxy in arguments, at any depth."""
-    found: list[Traced] = []
-    aggregate(arguments, lambda leaf: found.append(leaf) if isinstance(leaf, Traced) else None)
-    return found[0] if found else None
+    proxies: list[Traced] = []
+    aggregate(arguments, lambda leaf: proxies.append(leaf) if isinstance(leaf, Traced) else None)
+    return proxies[0] if proxies else None
 
 
 def recording(function: Callable[..., Any]) -> Callable[..., Any]:  # any function

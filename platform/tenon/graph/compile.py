@@ -144,10 +144,10 @@ class Compiled:
         latest = self._latest
         leaves: Sequence[Nested] = args
         if latest is None or kwargs or latest[1] != mode or not latest[0](args):
-            leaves, found = self._find(args, kwargs, mode)
-            if found is None:
+            leaves, matching = self._find(args, kwargs, mode)
+            if matching is None:
                 return self.function(*args, **kwargs)
-            case = found
+            case = matching
         else:
             case = latest[2]
         for replay in case.replays:

@@ -171,10 +171,10 @@ def _leaf(final: FinalGradient, names: Names) -> str:
 def _returned(replay: Replay, names: Names) -> list[str]:
     """Return the statements that copy outputs to new tensors ``y<index>``."""
     lines = []
-    made: set[int] = set()
+    returned: set[int] = set()
     for each in replay.recording.returned:
-        if each.__class__ is Output and each.index not in made:
-            made.add(each.index)
+        if each.__class__ is Output and each.index not in returned:
+            returned.add(each.index)
             array = replay.output(each.index)
             lines.append(
                 f"y{each.index} = {names(Tensor._of)}({names(array)}.copy(), {names(replay.backend)})"

@@ -142,11 +142,11 @@ _SCALAR = Aval((), np.dtype(np.float64))
 
 def sources_of(*nodes: Node) -> tuple[Source, ...]:
     """Return the recorded calls that ``nodes`` were made of, each once: themselves, or what was fused."""
-    found: dict[Source, None] = {}
+    sources: dict[Source, None] = {}
     for node in nodes:
         own = Source((node.part_of or node).name, node.module, node.where, node.phase)
-        found.update(dict.fromkeys(node.sources or (own,)))
-    return tuple(found)
+        sources.update(dict.fromkeys(node.sources or (own,)))
+    return tuple(sources)
 
 
 class Write(NamedTuple):

@@ -68,11 +68,11 @@ class Operator:
     def _function(self, kind: type) -> Callable[..., Operand]:
         """Return what computes the operator for a first argument of type ``kind``."""
         public = sys.modules["tenon"]
-        homes = [public, public.nn.functional]
+        namespaces = [public, public.nn.functional]
         if self.name not in _NO_METHODS:
-            homes.insert(0, kind)
-        for home in homes:
-            function: Callable[..., Operand] | None = getattr(home, self.name, None)
+            namespaces.insert(0, kind)
+        for namespace in namespaces:
+            function: Callable[..., Operand] | None = getattr(namespace, self.name, None)
             if function is not None:
                 return function
         if self.name not in table.by_name:

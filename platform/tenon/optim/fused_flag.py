@@ -25,8 +25,8 @@ def ready(optimizer: Optimizer, group: ParamGroup) -> bool:
         for p in group["params"]:
             _check(p)
         checked.add(id(group))
-    found, scale = own.get("found_inf"), own.get("grad_scale")
-    if found is not None and found.item():
+    found_inf, scale = own.get("found_inf"), own.get("grad_scale")
+    if found_inf is not None and found_inf.item():
         return False
     if scale is not None:
         for p in group["params"]:

@@ -112,20 +112,20 @@ def tensors_and_storages_of(obj: object) -> list[Tensor | TypedStorage | Untyped
 
 def _traverse(obj: object, *, attributes: bool) -> list[Tensor | TypedStorage | UntypedStorage]:
     """All distinct tensors and storages in ``obj``; with ``attributes``, also in those of tensors."""
-    found: dict[int, Tensor | TypedStorage | UntypedStorage] = {}
+    contents: dict[int, Tensor | TypedStorage | UntypedStorage] = {}
     seen: dict[int, object] = {}  # keyed by id; the values keep the objects alive, so that ids stay unique
     pending: list[tuple[object, Path]] = [(obj, ())]
     while pending:
         value, path = pending.pop()
         if isinstance(value, Tensor):
             _check_tensor(value, path)
-            if id(value) not in found:
-                found[id(value)] = value
+            if id(value) not in contents:
+                contents[id(value)] = value
                 items = attributes_of_tensor(value) if attributes else {}
                 pending.extend((item, (*path, attribute(name))) for name, item in items.items())
             continue
         if isinstance(value, STORAGES):
-            found.setdefault(id(value), value)
+            contents.setdefault(id(value), value)
             continue
         plain = type(value) in MAPPINGS or type(value) in SEQUENCES
         if not (plain or isinstance(value, Module)) or id(value) in seen:
@@ -134,7 +134,7 @@ def _traverse(obj: object, *, attributes: bool) -> list[Tensor | TypedStorage | 
             refuse_depth(path)
         seen[id(value)] = value
         pending.extend(reversed(_children(value, path)))
-    return list(found.values())
+    return list(contents.values())
 
 
 def refuse(value: object, path: Path) -> NoReturn:

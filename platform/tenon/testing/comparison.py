@@ -173,16 +173,16 @@ def originate_pairs(
 # Keys that can be sorted, or any others.
 def _common_keys(actual: Mapping[object, object], expected: Mapping[object, object], id: Path) -> list[Any]:
     """Return the keys of both mappings in order; ErrorMeta if they differ."""
-    ours, theirs = set(actual.keys()), set(expected.keys())
-    if ours != theirs:
+    actual_keys, expected_keys = set(actual.keys()), set(expected.keys())
+    if actual_keys != expected_keys:
         text = (
             "The keys of the mappings do not match:\n"
-            f"Missing keys in the actual mapping: {sorted(theirs - ours, key=str)}\n"
-            f"Additional keys in the actual mapping: {sorted(ours - theirs, key=str)}"
+            f"Missing keys in the actual mapping: {sorted(expected_keys - actual_keys, key=str)}\n"
+            f"Additional keys in the actual mapping: {sorted(actual_keys - expected_keys, key=str)}"
         )
         raise ErrorMeta(AssertionError, text, id=id)
     try:
-        return sorted(ours)
+        return sorted(actual_keys)
     except TypeError:  # keys without an order keep that of the mapping
         return list(actual.keys())
 

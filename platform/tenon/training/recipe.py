@@ -152,14 +152,14 @@ def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
 def build_loss(config: RunConfig) -> Loss:
     """The loss function of the run."""
     if ":" in config.loss:
-        found = target(config.loss, "loss")
+        function = target(config.loss, "loss")
         what = "a function of (output, target)"
-        _check_callable(found, f"loss = {config.loss!r}", what)
-        if isinstance(found, type):
+        _check_callable(function, f"loss = {config.loss!r}", what)
+        if isinstance(function, type):
             raise ConfigError(
-                f"loss = {config.loss!r} names a class, {found.__qualname__}; it must be {what}."
+                f"loss = {config.loss!r} names a class, {function.__qualname__}; it must be {what}."
             )
-        loss_function: Loss = found
+        loss_function: Loss = function
         return loss_function
     loss: Loss | None = getattr(functional, config.loss, None)
     if loss is None:

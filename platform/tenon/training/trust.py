@@ -22,8 +22,8 @@ IMPORTED = ("model", "data", "loss")
 def imports(settings: Mapping[str, object]) -> dict[str, str]:
     """Return the names that ``settings`` import, by key, except losses of ``tenon.nn.functional`` and parts
     of a recipe."""
-    found = {key: settings.get(key) for key in IMPORTED}
-    return {key: str(name) for key, name in found.items() if name is not None and ":" in str(name)}
+    settings_by_key = {key: settings.get(key) for key in IMPORTED}
+    return {key: str(name) for key, name in settings_by_key.items() if name is not None and ":" in str(name)}
 
 
 @dataclass(frozen=True)

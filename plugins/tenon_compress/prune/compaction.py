@@ -195,9 +195,9 @@ def analyse(
         model(*args, **kwargs)  # sets the observers' limits, which depend on all channels
     graph = _captured(model, args, kwargs)
     own = {id(t.raw): (name, t) for name, t in (*model.named_parameters(), *model.named_buffers())}
-    found = {node: own[id(node.value.raw)] for node in graph.states if id(node.value.raw) in own}
-    names_of = {node: name for node, (name, _) in found.items()}
-    tensors = {node: tensor for node, (_, tensor) in found.items()}
+    named_tensors = {node: own[id(node.value.raw)] for node in graph.states if id(node.value.raw) in own}
+    names_of = {node: name for node, (name, _) in named_tensors.items()}
+    tensors = {node: tensor for node, (_, tensor) in named_tensors.items()}
     analysis = DependencyAnalysis(graph, tensors, keep_scales=keep_scales)
     saved = model.state_dict()
     single_head = [m for m in model.modules() if isinstance(m, MultiheadAttention) and m.num_heads == 1]

@@ -168,12 +168,12 @@ def batch_strides(
 
 def batched(program: Program, x: View, y: View, target: View, batch: tuple[int, ...]) -> None:
     """Add the products of arrays of matrices, broadcast to the leading axes ``batch``."""
-    found = batch_strides((x, y, target), batch)
-    if found is None:
+    strides = batch_strides((x, y, target), batch)
+    if strides is None:
         x, y = (program.dense(v.moved(np.broadcast_to(v.array, (*batch, *v.shape[-2:])))) for v in (x, y))
-        found = batch_strides((x, y, target), batch)
-        assert found is not None
-    sizes, (sx, sy, st) = found
+        strides = batch_strides((x, y, target), batch)
+        assert strides is not None
+    sizes, (sx, sy, st) = strides
     (m, k), n = x.shape[-2:], y.shape[-1]
     numbers = [*sizes, m, n, k, *sx, *x.strides[-2:], *sy, *y.strides[-2:], *st, *target.strides[-2:]]
     text = f"(const long[]){shape_text(numbers)}"

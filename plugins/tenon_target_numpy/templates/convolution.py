@@ -13,10 +13,10 @@ def windows(
     """View the windows of ``x[N, C, *S]`` as ``[N, C, *S', *K]``."""
     axes = tuple(range(2, x.ndim))
     reach = tuple(d * (k - 1) + 1 for k, d in zip(kernel, dilation, strict=True))
-    found = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
+    views = np.lib.stride_tricks.sliding_window_view(x, reach, axes)
     steps = (slice(None, None, t) for t in stride)
     inner = (slice(None, None, d) for d in dilation)
-    return found[(slice(None), slice(None), *steps, *inner)]
+    return views[(slice(None), slice(None), *steps, *inner)]
 
 
 def padded(x: np.ndarray, padding: tuple[int, ...]) -> np.ndarray:
@@ -34,12 +34,12 @@ def columns(
 ) -> np.ndarray:
     """Return the windows of ``x`` as matrices ``[groups, C / groups * prod(K), N * prod(S')]``."""
     rank, channels = len(kernel), x.shape[1] // groups
-    found = windows(padded(x, padding), kernel, stride, dilation)
-    sizes = found.shape[2 : 2 + rank]
-    found = found.reshape(x.shape[0], groups, channels, *found.shape[2:])
+    views = windows(padded(x, padding), kernel, stride, dilation)
+    sizes = views.shape[2 : 2 + rank]
+    views = views.reshape(x.shape[0], groups, channels, *views.shape[2:])
     order = (1, 2, *range(3 + rank, 3 + 2 * rank), 0, *range(3, 3 + rank))
     shape = (groups, channels * math.prod(kernel), x.shape[0] * math.prod(sizes))
-    return found.transpose(order).reshape(shape)
+    return views.transpose(order).reshape(shape)
 
 
 def conv(
@@ -112,6 +112,6 @@ def conv_weight_grad(
     groups: int,
 ) -> np.ndarray:
     """Return the gradient of ``conv`` by its weight, of spatial size ``kernel``."""
-    found = columns(x, kernel, stride, padding, dilation, groups)
-    rows = g.swapaxes(0, 1).reshape(groups, g.shape[1] // groups, found.shape[2])
-    return (rows @ found.swapaxes(1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)
+    patches = columns(x, kernel, stride, padding, dilation, groups)
+    rows = g.swapaxes(0, 1).reshape(groups, g.shape[1] // groups, patches.shape[2])
+    return (rows @ patches.swapaxes(1, 2)).reshape(g.shape[1], x.shape[1] // groups, *kernel)

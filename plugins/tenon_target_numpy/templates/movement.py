@@ -43,8 +43,8 @@ def unfold_axis(x: np.ndarray, axis: int, size: int, step: int) -> np.ndarray:
     """Return the windows of ``size`` every ``step`` along ``axis``, as a new last axis."""
     if not x.ndim:
         return x.reshape(1)[:size]
-    found = np.lib.stride_tricks.sliding_window_view(x, size, axis)
-    return found[(slice(None),) * axis + (slice(None, None, step),)]
+    views = np.lib.stride_tricks.sliding_window_view(x, size, axis)
+    return views[(slice(None),) * axis + (slice(None, None, step),)]
 
 
 def fold_axis(x: np.ndarray, shape: tuple[int, ...], axis: int, step: int) -> np.ndarray:

@@ -85,9 +85,9 @@ def max_pool(
     """Return the maximum of each window."""
     sizes = pooled_sizes(x.shape[2:], kernel, stride, padding, dilation, ceil_mode)
     wide = pad_to_windows(x, sizes, kernel, stride, padding, dilation, lowest(x.dtype))
-    found = regions(sizes, kernel, stride, dilation)
-    result = wide[next(found)].copy()
-    for region in found:
+    positions = regions(sizes, kernel, stride, dilation)
+    result = wide[next(positions)].copy()
+    for region in positions:
         np.maximum(result, wide[region], out=result)
     return result
 
@@ -108,12 +108,12 @@ def max_pool_grad(
     inside = np.zeros(wide.shape[2:], np.bool_)
     inside[inner_key(x.shape[2:], padding)] = True
     result, remaining = np.zeros(wide.shape, g.dtype), g.copy()
-    found = list(regions(sizes, kernel, stride, dilation))
-    for region in reversed(found) if np.isnan(out).any() else ():
+    positions = list(regions(sizes, kernel, stride, dilation))
+    for region in reversed(positions) if np.isnan(out).any() else ():
         chosen = np.isnan(wide[region]) & inside[region]
         result[region] += np.where(chosen, remaining, g.dtype.type(0))
         remaining[chosen] = 0
-    for region in found:
+    for region in positions:
         chosen = (wide[region] == out) & inside[region]
         result[region] += np.where(chosen, remaining, g.dtype.type(0))
         remaining[chosen] = 0

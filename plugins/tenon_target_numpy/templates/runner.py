@@ -163,8 +163,8 @@ class Runner:
             if array is None:
                 raise ValueError(f"{weights}: there is no {name}, {dtype} {list(shape)}.")
             if array.dtype != dtype or array.shape != shape:
-                found = f"{array.dtype} {list(array.shape)}"
-                raise ValueError(f"{weights}: {name} is {found}; it must be {dtype} {list(shape)}.")
+                actual = f"{array.dtype} {list(array.shape)}"
+                raise ValueError(f"{weights}: {name} is {actual}; it must be {dtype} {list(shape)}.")
         #: Numbers that the next run reads, such as learning rates.
         self.numbers = {name: value for name, (value, _) in NUMBERS.items()}
 
@@ -205,10 +205,10 @@ def each_run(vectors: Mapping[str, np.ndarray]) -> list[tuple[list[np.ndarray], 
     while f"{len(result)}.inputs.0" in vectors or f"{len(result)}.outputs.0" in vectors:
         sides: list[list[np.ndarray]] = []
         for side in ("inputs", "outputs"):
-            found: list[np.ndarray] = []
-            while (name := f"{len(result)}.{side}.{len(found)}") in vectors:
-                found.append(vectors[name])
-            sides.append(found)
+            arrays: list[np.ndarray] = []
+            while (name := f"{len(result)}.{side}.{len(arrays)}") in vectors:
+                arrays.append(vectors[name])
+            sides.append(arrays)
         result.append((sides[0], sides[1]))
     return result
 

@@ -110,8 +110,8 @@ def finished(b: Builder, node: Node, term: Term, dtype: np.dtype) -> str:
         name = b.constant(term.number, own)
         term = Term(b.call("Expand", name, b.shape(node.avals[0].shape)), own == BOOL)
         dtype = own
-    made = BOOL if term.boolean else dtype
-    name = term.name if made == own else b.cast(term.name, own)
+    term_dtype = BOOL if term.boolean else dtype
+    name = term.name if term_dtype == own else b.cast(term.name, own)
     operands = [r for r in node.refs if r.aval.shape == node.avals[0].shape]
     widest = max((len(r.aval.shape) for r in node.refs), default=0)
     if not operands and (len(node.refs) < 2 or widest < len(node.avals[0].shape)):

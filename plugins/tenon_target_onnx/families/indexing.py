@@ -36,9 +36,9 @@ def write_take(b: Builder, node: Node) -> str:
     count = len(node.avals[0].shape) - len(rest)
     first = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
     shape = node.avals[0].shape[first : first + count]
-    found = b.call("GatherND", moved, _places(b, indices, shape))
+    gathered = b.call("GatherND", moved, _places(b, indices, shape))
     order = [*range(count, count + first), *range(count), *range(count + first, count + len(rest))]
-    return b.permuted(found, order)
+    return b.permuted(gathered, order)
 
 
 def _places(b: Builder, indices: Any, shape: tuple[Size, ...]) -> str:  # references

@@ -123,6 +123,6 @@ def _stored_weight(node: Node) -> tuple[Ref, Ref] | None:
 @form("mul", when=lambda node: _stored_weight(node) is not None)
 def write_stored_weight(b: Builder, node: Node) -> str:
     """Write ``DequantizeLinear`` of a weight that is stored as int8 and used as floats."""
-    found = _stored_weight(node)
-    assert found is not None
-    return _weight(b, *found)
+    stored = _stored_weight(node)
+    assert stored is not None
+    return _weight(b, *stored)

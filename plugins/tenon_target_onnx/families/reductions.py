@@ -48,10 +48,10 @@ def write_reduction(b: Builder, node: Node) -> str:
 @form("any", "all")
 def write_logic(b: Builder, node: Node) -> str:
     """Reduce the truth of the elements as integers."""
-    truth = b.value(node.args[0], BOOL)
+    booleans = b.value(node.args[0], BOOL)
     operator = "ReduceMax" if node.name == "any" else "ReduceMin"
     axes = tuple(sorted(node.attrs["axes"]))
-    name = reduced(b, operator, b.cast(truth, _INT32), axes, bool(node.attrs.get("keepdims")))
+    name = reduced(b, operator, b.cast(booleans, _INT32), axes, bool(node.attrs.get("keepdims")))
     return b.cast(name, node.avals[0].dtype)
 
 
@@ -80,8 +80,8 @@ def write_position(b: Builder, node: Node) -> str:
     keep = bool(node.attrs.get("keepdims"))
     operator = "ArgMax" if node.name == "argmax" else "ArgMin"
     if axis is None or not x.aval.shape:
-        found = b.call(operator, b.reshape(name, (-1,)), axis=0, keepdims=0)
-        return b.reshape(found, node.avals[0].shape) if node.avals[0].shape else found
+        position = b.call(operator, b.reshape(name, (-1,)), axis=0, keepdims=0)
+        return b.reshape(position, node.avals[0].shape) if node.avals[0].shape else position
     return b.call(operator, name, axis=axis, keepdims=int(keep))
 
 

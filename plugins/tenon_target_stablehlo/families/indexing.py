@@ -57,8 +57,8 @@ def _whole(node: Node) -> bool:
 
 
 def _places(b: Builder, x: Value, indices: list[Value], axes: list[int], shape: tuple[Size, ...]) -> Value:
-    found = [counted(b, i, x.shape[a]) for i, a in zip(indices, axes, strict=True)]
-    return side_by_side(b, found, shape)
+    columns = [counted(b, i, x.shape[a]) for i, a in zip(indices, axes, strict=True)]
+    return side_by_side(b, columns, shape)
 
 
 @form("take", when=_whole)

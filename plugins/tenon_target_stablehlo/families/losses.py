@@ -27,8 +27,8 @@ def _weights(
     if weight is None:
         return b.convert(present, dtype)
     wide_weight = b.broadcast(b.value(weight, dtype), chosen.shape, [axis])
-    found = b.select(chosen, wide_weight, b.full(0, dtype, chosen.shape))
-    picked = reduced(b, "add", found, [axis], 0)
+    selected = b.select(chosen, wide_weight, b.full(0, dtype, chosen.shape))
+    picked = reduced(b, "add", selected, [axis], 0)
     return b.select(present, picked, b.full(0, dtype, present.shape))
 
 

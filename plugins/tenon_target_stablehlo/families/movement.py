@@ -296,10 +296,10 @@ def write_fold(b: Builder, node: Node) -> Value:
     with no_grad():
         if node.name == "fold":
             del a["sizes"]
-            found = ops.unfold(numbers, **a)
+            unfolded = ops.unfold(numbers, **a)
         else:
-            found = ops.unfold_axis(numbers, axis=a["axis"], size=int(x.shape[-1]), step=a["step"])
-    places = np.asarray(found.detach().numpy()).reshape(-1, 1)
+            unfolded = ops.unfold_axis(numbers, axis=a["axis"], size=int(x.shape[-1]), step=a["step"])
+    places = np.asarray(unfolded.detach().numpy()).reshape(-1, 1)
     flat = b.reshape(x, (*x.shape[:lead], len(places)))
     zeros = b.full(0, own, (*aval.shape[:lead], count + 1))
     where, order = b.constant(places, INT64), [lead, *range(lead)]

@@ -23,14 +23,14 @@ def _dilation(node: Node) -> tuple[int, ...]:
 
 def _padding(node: Node, sizes: Sequence[Size], results: Sequence[Size]) -> list[tuple[int, int]]:
     """Return the padding on both sides that gives ``results`` windows; at the end it may be negative."""
-    a, found = node.attrs, []
+    a, widths = node.attrs, []
     if not are_numbers((*sizes, *results)):
         return [(int(p), int(p)) for p in a["padding"]]
     spatial = zip(sizes, results, a["kernel"], a["stride"], a["padding"], _dilation(node), strict=True)
     for size, n, k, s, p, d in spatial:
         reach = (n - 1) * s + d * (k - 1) + 1
-        found.append((int(p), int(reach - size - p)))
-    return found
+        widths.append((int(p), int(reach - size - p)))
+    return widths
 
 
 def _has_sizes(node: Node) -> bool:
@@ -66,14 +66,14 @@ def _elements(b: Builder, x: Value, node: Node, shape: Sequence[Size], fill: flo
     a, padding = node.attrs, _padding(node, x.shape[2:], shape[2:])
     low, high = ([0, 0, *(p[i] for p in padding)] for i in (0, 1))
     padded = b.pad(x, low, high, fill)
-    found = []
+    elements = []
     for position in np.ndindex(*map(int, a["kernel"])):
         part = padded
         spatial = zip(position, a["stride"], _dilation(node), shape[2:], strict=True)
         for axis, (i, s, d, n) in enumerate(spatial, 2):
             part = b.slice(part, axis, i * d, i * d + (n - 1) * s + 1, s, size=n)
-        found.append(part)
-    return found
+        elements.append(part)
+    return elements
 
 
 @form("max_pool_indices", when=_pools)
@@ -200,13 +200,13 @@ def write_average_pool_gradient(b: Builder, node: Node) -> Value:
     factors = b.constant(_divisors(node, shape[2:]), g.dtype)
     g = b.binary("multiply", g, b.broadcast(factors, g.shape, range(2, g.rank)))
     low, high, between = [0, 0], [0, 0], [0, 0]
-    wanted = list(g.shape[:2])
+    target_shape = list(g.shape[:2])
     for size, n, k, s, p in zip(shape[2:], g.shape[2:], a["kernel"], a["stride"], a["padding"], strict=True):
         low.append(int(k - 1 - p))
         high.append(int(size + p - ((n - 1) * s + 1)))
         between.append(int(s - 1))
-        wanted.append(size + k - 1)
-    spread = b.pad(g, low, high, 0, between, wanted)
+        target_shape.append(size + k - 1)
+    spread = b.pad(g, low, high, 0, between, target_shape)
     ones = [1] * g.rank
     kernel = (1, 1, *a["kernel"])
     return b.convert(reduce_window(b, spread, "add", 0, kernel, ones, [(0, 0)] * g.rank, ones, shape), own)

@@ -90,6 +90,6 @@ def _is_matrix(node: Node) -> bool:
 def write_cholesky(b: Builder, node: Node) -> Value:
     """Write ``cholesky``, and zeros above the diagonal."""
     x = b.value(node.args[0])
-    found = b.write(f"stablehlo.cholesky {x.name}, lower = true : {x.type}", x.dtype, x.shape)
+    factor = b.write(f"stablehlo.cholesky {x.name}, lower = true : {x.type}", x.dtype, x.shape)
     rows, columns = (b.iota(np.dtype(np.int64), x.shape, x.rank - i) for i in (2, 1))
-    return b.select(b.compare("LE", columns, rows), found, b.full(0, x.dtype, x.shape))
+    return b.select(b.compare("LE", columns, rows), factor, b.full(0, x.dtype, x.shape))

@@ -84,8 +84,8 @@ def count_of(b: Builder, sizes: Sequence[Size], dtype: np.dtype, shape: Sequence
 def write_logic(b: Builder, node: Node) -> Value:
     """Reduce whether elements are not 0."""
     operation, start = ("or", 0) if node.name == "any" else ("and", 1)
-    truth = b.value(node.args[0], BOOL)
-    result = reduced(b, operation, truth, node.attrs["axes"], start, bool(node.attrs.get("keepdims")))
+    booleans = b.value(node.args[0], BOOL)
+    result = reduced(b, operation, booleans, node.attrs["axes"], start, bool(node.attrs.get("keepdims")))
     return b.convert(result, node.avals[0].dtype)
 
 
@@ -97,12 +97,12 @@ def write_position(b: Builder, node: Node) -> Value:
         x, axis = b.reshape(x, (_product(node.args[0].aval.shape),)), 0
     operation = "maximum" if node.name == "argmax" else "minimum"
     extreme = reduced(b, operation, x, [axis], _start(operation, x.dtype), keep=True)
-    found = b.compare("EQ", x, b.broadcast(extreme, x.shape))
+    is_extreme = b.compare("EQ", x, b.broadcast(extreme, x.shape))
     if x.dtype.kind in "fV":
-        found = b.binary("or", found, b.compare("NE", x, x))
+        is_extreme = b.binary("or", is_extreme, b.compare("NE", x, x))
     places = b.iota(INT64, x.shape, axis)
     last = b.full(int(np.iinfo(np.int64).max), INT64, x.shape)
-    first = reduced(b, "minimum", b.select(found, places, last), [axis], _start("minimum", INT64))
+    first = reduced(b, "minimum", b.select(is_extreme, places, last), [axis], _start("minimum", INT64))
     return b.reshape(first, node.avals[0].shape)
 
 

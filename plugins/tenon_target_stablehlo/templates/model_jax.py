@@ -46,12 +46,12 @@ def read_weights(path: str | Path) -> dict[str, np.ndarray]:
     start = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:start])
     header.pop("__metadata__", None)
-    found = {}
+    weights = {}
     for name, entry in header.items():
         dtype, count = jnp.dtype(_DTYPES[entry["dtype"]]), math.prod(entry["shape"])
         first = start + entry["data_offsets"][0]
-        found[name] = np.frombuffer(data, dtype, count, first).reshape(entry["shape"])
-    return found
+        weights[name] = np.frombuffer(data, dtype, count, first).reshape(entry["shape"])
+    return weights
 
 
 def evaluated(size: int | str, sizes: dict[str, Size]) -> Size:
@@ -117,9 +117,9 @@ class Model:
         results = [shaped(described[r["name"]] if r["role"] == "state" else r) for r in self.results]
 
         def alike(*arguments: jax.Array) -> list[jax.Array]:
-            found = dict(zip(described, arguments, strict=True))
+            arguments_by_name = dict(zip(described, arguments, strict=True))
             known = {
-                size: found[a["name"]].shape[axis]
+                size: arguments_by_name[a["name"]].shape[axis]
                 for a in self.arguments
                 for axis, size in enumerate(a["shape"])
                 if size in self.sizes
@@ -130,17 +130,17 @@ class Model:
                 for row, result in zip(rows, results, strict=True)
             ]
 
-        made = export.export(jax.jit(alike, keep_unused=True))(*map(shaped, self.arguments))
-        return dataclasses.replace(made, mlir_module_serialized=artifact)
+        exported = export.export(jax.jit(alike, keep_unused=True))(*map(shaped, self.arguments))
+        return dataclasses.replace(exported, mlir_module_serialized=artifact)
 
     def check(self, inputs: tuple[Input, ...]) -> list[Input]:
         """Return the inputs; TypeError or ValueError unless they have the right dtypes and shapes."""
-        wanted = [a for a in self.arguments if a["role"] == "argument"]
-        if len(inputs) != len(wanted):
-            names = ", ".join(a["name"] for a in wanted)
-            raise TypeError(f"{len(inputs)} inputs were given; the model takes {len(wanted)}: {names}.")
+        expected = [a for a in self.arguments if a["role"] == "argument"]
+        if len(inputs) != len(expected):
+            names = ", ".join(a["name"] for a in expected)
+            raise TypeError(f"{len(inputs)} inputs were given; the model takes {len(expected)}: {names}.")
         sizes: dict[str, int] = {}
-        for a, given in zip(wanted, inputs, strict=True):
+        for a, given in zip(expected, inputs, strict=True):
             if str(given.dtype) != a["dtype"]:
                 raise TypeError(f"input {a['name']!r} has dtype {given.dtype}; it must have {a['dtype']}.")
             fits = len(given.shape) == len(a["shape"]) and all(
@@ -167,14 +167,14 @@ class Model:
             for a in self.arguments
         ]
         with self.wide():
-            made = self.function(*arguments)
-        for result, value in zip(self.results, made, strict=True):
+            results = self.function(*arguments)
+        for result, value in zip(self.results, results, strict=True):
             if result["role"] == "state":
                 self.state[result["name"]] = value
         for a in self.arguments:
             if a["role"] == "number":
                 self.numbers[a["name"]] += a["increment"]
-        return [v for result, v in zip(self.results, made, strict=True) if result["role"] == "output"]
+        return [v for result, v in zip(self.results, results, strict=True) if result["role"] == "output"]
 
     def __call__(self, *inputs: Input) -> jax.Array | tuple[jax.Array, ...]:
         """Run once; return the output, or a tuple of several."""

@@ -51,8 +51,8 @@ class Reduce:
         """An element, converted to the type of accumulation."""
         if not self.logic:
             return Val(v.text, self.type) if v.type.reg == self.type.reg else convert(code, v, self.type)
-        truth = convert(code, v, TYPES["bool"])
-        return Val(code.let(f"zext i1 {truth.text} to i8"), _FLAG)
+        is_nonzero = convert(code, v, TYPES["bool"])
+        return Val(code.let(f"zext i1 {is_nonzero.text} to i8"), _FLAG)
 
     def join(self, code: Code, a: Val, b: Val, free: bool = False) -> Val:
         """Combine two values; ``free`` lets LLVM choose the order of many, so that it may use vectors."""

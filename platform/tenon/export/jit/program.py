@@ -221,8 +221,8 @@ class _TraceWriter(Writer):
         self.graph.output(self._result())
 
     def _arguments(self) -> None:
-        made = [self.graph.placeholder(name) for name in self.program.arguments]
-        args, kwargs = self.program.nest(made)
+        placeholders = [self.graph.placeholder(name) for name in self.program.arguments]
+        args, kwargs = self.program.nest(placeholders)
         named = {node.label: node for node in self.source.arguments}
         leaves = iter(self.source.signature.arguments)
 
@@ -262,18 +262,18 @@ class _TraceWriter(Writer):
             rank = self.graph.call_method("dim", args[:1])
             attrs["axes"] = self.graph.call_function(tuple, (self.graph.call_function(range, (rank,)),))
         if node.name == "put_view":
-            made = self.graph.call_function(placed, args, attrs)
+            call = self.graph.call_function(placed, args, attrs)
         elif node.name == "host_draw":
             path = self.program.paths[f"draw {self.source.calls.index(node)}"]
-            made = self.graph.call_function(node.op, args, {"make": self.graph.get_attr(path)})
+            call = self.graph.call_function(node.op, args, {"make": self.graph.get_attr(path)})
         else:
-            made = self.graph.call_function(node.op, args, attrs)
+            call = self.graph.call_function(node.op, args, attrs)
         if node.op.outputs == 1:
-            self.values[node.out()] = made
+            self.values[node.out()] = call
             return
         for index in range(len(node.avals)):
             if node.out(index) in self.used:
-                self.values[node.out(index)] = self.graph.call_function(operator.getitem, (made, index))
+                self.values[node.out(index)] = self.graph.call_function(operator.getitem, (call, index))
 
     def _symbol(self, name: str) -> fx.Node:
         if name not in self.symbols:
@@ -335,18 +335,18 @@ def program_of(
     stored: SimpleNamespace,
 ) -> Program:
     """Return the program of a graph; tensors that are not at one of ``paths`` go to ``stored``."""
-    graph, found = sizes.graph, {}
+    graph, paths_by_label = sizes.graph, {}
     constants = 0
     for node in graph.nodes:
         if node.kind == "constant":
-            found[f"constant {constants}"] = store(stored, "c", wrap(node.value, device="cpu"))
+            paths_by_label[f"constant {constants}"] = store(stored, "c", wrap(node.value, device="cpu"))
             constants += 1
         elif node.kind == "input" and node.label in graph.signature.states:
-            found[node.label] = paths.get(id(node.value.raw)) or store(stored, "t", node.value)
+            paths_by_label[node.label] = paths.get(id(node.value.raw)) or store(stored, "t", node.value)
     for number, node in enumerate(graph.calls):
         if node.name == "host_draw":
-            found[f"draw {number}"] = store(stored, "draw", node.attrs["make"])
-    return Program(graph, name, owner, found, arguments, sizes.any_shape, sizes.reasons)
+            paths_by_label[f"draw {number}"] = store(stored, "draw", node.attrs["make"])
+    return Program(graph, name, owner, paths_by_label, arguments, sizes.any_shape, sizes.reasons)
 
 
 def store(stored: SimpleNamespace, prefix: str, value: object) -> str:

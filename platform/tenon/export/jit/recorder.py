@@ -134,15 +134,15 @@ class TraceRecorder(CaptureRecorder):
 
 
 def _is_floating(dtype: np.dtype) -> bool:
-    found = dtypes.FROM_NUMPY.get(dtype)
-    return found is not None and (found.is_floating_point or found.is_complex)
+    dtype_found = dtypes.FROM_NUMPY.get(dtype)
+    return dtype_found is not None and (dtype_found.is_floating_point or dtype_found.is_complex)
 
 
 def _conversion() -> str:
     """Return what the innermost method that reads a tensor makes of it."""
     frame: FrameType | None = sys._getframe(2)
-    found = "a Python value"
+    conversion = "a Python value"
     while frame is not None and frame.f_code.co_filename.startswith(OURS):
-        found = _READERS.get(frame.f_code.co_name, found)
+        conversion = _READERS.get(frame.f_code.co_name, conversion)
         frame = frame.f_back
-    return found
+    return conversion

@@ -179,33 +179,33 @@ class _Reader:
         entry = _object(entry)
         if "same" in entry:
             return self.modules[_number(entry["same"], len(self.modules))]
-        made = RecursiveScriptModule()
-        self.modules.append(made)
-        made.__dict__["_original_name"] = _text(entry["name"])
-        made.training = _flag(entry["training"])
+        module = RecursiveScriptModule()
+        self.modules.append(module)
+        module.__dict__["_original_name"] = _text(entry["name"])
+        module.training = _flag(entry["training"])
         for name, stored in _object(entry["parameters"]).items():
-            made.register_parameter(_text(name), None if stored is None else self._parameter(stored))
+            module.register_parameter(_text(name), None if stored is None else self._parameter(stored))
         for name, stored in _object(entry["buffers"]).items():
             if stored is None:
-                made.register_buffer(_text(name), None)
+                module.register_buffer(_text(name), None)
             else:
-                made.register_buffer(name, self._stored(stored["tensor"]), _flag(stored["persistent"]))
+                module.register_buffer(name, self._stored(stored["tensor"]), _flag(stored["persistent"]))
         for name, child in _object(entry["children"]).items():
             part: Any = None if child is None else self._tree(child, depth + 1)  # None reserves the name
-            made.add_module(_text(name), part)
-        return made
+            module.add_module(_text(name), part)
+        return module
 
     def _stored(self, name: Json) -> Tensor:
-        found = self.tensors.get(_text(name))
-        if found is None:
+        tensor = self.tensors.get(_text(name))
+        if tensor is None:
             raise BundleError(f"no tensor {name!r:.200} is stored.")
-        return found
+        return tensor
 
     def _parameter(self, entry: Json) -> Parameter:
-        name, found = entry["tensor"], self._stored(entry["tensor"])
-        if not isinstance(found, Parameter):
-            found = self.tensors[name] = Parameter(found, requires_grad=_flag(entry["grad"]))
-        return found
+        name, tensor = entry["tensor"], self._stored(entry["tensor"])
+        if not isinstance(tensor, Parameter):
+            tensor = self.tensors[name] = Parameter(tensor, requires_grad=_flag(entry["grad"]))
+        return tensor
 
     def _method(self, name: str, entry: Json, root: ScriptModule, stored: SimpleNamespace) -> Program:
         own = {label: self._stored(key) for label, key in _object(entry["tensors"]).items()}
@@ -234,9 +234,9 @@ class _Reader:
 
 def _member(module: ScriptModule, name: str) -> Tensor:
     for registry in (module._parameters, module._buffers):
-        found = registry.get(name)
-        if found is not None:
-            return found
+        member = registry.get(name)
+        if member is not None:
+            return member
     raise BundleError(f"the module has no tensor {name!r:.200}.")
 
 

@@ -76,10 +76,10 @@ class ScriptModule(Module):
         return code, copy.copy(self.__dict__.get(STORE, SimpleNamespace()))
 
     def _at(self, path: str) -> Any:  # a tensor, or a function that draws random numbers
-        found: Any = self  # then what is at each name of the path
+        member: Any = self  # then what is at each name of the path
         for name in path.split("."):
-            found = getattr(found, name)
-        return found
+            member = getattr(member, name)
+        return member
 
     def save(
         self, f: str | os.PathLike[str] | BinaryIO, _extra_files: Mapping[str, str | bytes] | None = None

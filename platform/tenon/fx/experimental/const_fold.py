@@ -86,8 +86,8 @@ def get_unique_attr_name_in_module(mod_traced: GraphModule, name: str) -> str:
     if name[0].isdigit():
         name = f"_{name}"
     while hasattr(mod_traced, name):
-        found = re.match(r"(.*)_(\d+)$", name)
-        name = f"{name}_1" if found is None else f"{found[1]}_{int(found[2]) + 1}"
+        match = re.match(r"(.*)_(\d+)$", name)
+        name = f"{name}_1" if match is None else f"{match[1]}_{int(match[2]) + 1}"
     return name
 
 

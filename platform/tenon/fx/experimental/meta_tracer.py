@@ -28,8 +28,8 @@ class MetaProxy(Proxy):
         self.__dict__["_tensor_meta"] = tensor_meta
 
     def _known(self) -> Tensor | None:
-        found = self.__dict__.get("_tensor_meta")
-        return found if isinstance(found, Tensor) else None
+        metadata = self.__dict__.get("_tensor_meta")
+        return metadata if isinstance(metadata, Tensor) else None
 
     def size(self, dim: int | None = None) -> Any:  # a size, a number, or a proxy
         """Return the size, or that of one dimension."""

@@ -66,20 +66,22 @@ class NormalizeArgs(Transformer):
     ) -> Proxy:
         """Copy the call of a function."""
         function: Any = target  # of any type
-        found = normalize_function(
+        normalized = normalize_function(
             function, args, kwargs, arg_types, kwarg_types, self.normalize_to_only_use_kwargs
         )
-        if found is None:
+        if normalized is None:
             return super().call_function(target, args, kwargs)
-        return self.tracer.create_proxy("call_function", target, found.args, dict(found.kwargs))
+        return self.tracer.create_proxy("call_function", target, normalized.args, dict(normalized.kwargs))
 
     # of any type
     def call_module(self, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy:
         """Copy the call of a module."""
-        found = normalize_module(self.module, str(target), args, kwargs, self.normalize_to_only_use_kwargs)
-        if found is None:
+        normalized = normalize_module(
+            self.module, str(target), args, kwargs, self.normalize_to_only_use_kwargs
+        )
+        if normalized is None:
             return super().call_module(target, args, kwargs)
-        return super().call_module(target, found.args, dict(found.kwargs))
+        return super().call_module(target, normalized.args, dict(normalized.kwargs))
 
 
 class NormalizeOperators(AnnotateTypesWithSchema):

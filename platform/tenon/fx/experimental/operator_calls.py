@@ -48,9 +48,9 @@ class OpTarget(Operator):
 
 def call_of(op: Op, args: tuple[Any, ...], attrs: Attrs) -> Call:  # tensors and numbers
     """Return ``op(*args, **attrs)`` as the call of an operator."""
-    found = converted(op.name, args, attrs) if args and isinstance(args[0], Tensor) else None
-    if found is not None:
-        return found
+    call = converted(op.name, args, attrs) if args and isinstance(args[0], Tensor) else None
+    if call is not None:
+        return call
     name = operator_of(op, args, attrs).name
     plain = not attrs and op.name == name and isinstance(args[0] if args else None, Tensor)
     if plain and None not in args and hasattr(Tensor, name) and name not in ("copy", "where"):

@@ -103,14 +103,14 @@ def get_device_to_partitions_mapping(partitions: list[Partition], devices: list[
     assigned."""
     on, _, unassigned = get_device_partition_stats(partitions, devices)
     for partition in unassigned:
-        found = next(
+        device = next(
             (d for d in devices if _needed([*on[d], partition]) <= d.available_mem_bytes),
             None,
         )
-        if found is None:
+        if device is None:
             return False
-        on[found].append(partition)
-        partition.logical_device_ids.append(found.logical_id)
+        on[device].append(partition)
+        partition.logical_device_ids.append(device.logical_id)
     return True
 
 

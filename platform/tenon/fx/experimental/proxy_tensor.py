@@ -146,9 +146,9 @@ class OperatorTracer:
         """Return the node of a tensor; a tensor that no recorded op computed becomes a ``get_attr`` node."""
         if not isinstance(value, Tensor):
             return value
-        found = self._values.get(id(value.raw))
-        if found is not None:
-            return found[0]
+        entry = self._values.get(id(value.raw))
+        if entry is not None:
+            return entry[0]
         kind = "_param_constant" if isinstance(value, Parameter) else "_tensor_constant"
         number = 0
         while hasattr(self.root, f"{kind}{number}"):
@@ -226,25 +226,25 @@ class OperatorTracer:
                 f"values that no op computed were written into a tensor of shape {list(tensor.shape)}:"
                 " make_fx cannot record that. Use tenon's ops."
             )
-        made = source[0]
+        result = source[0]
         last = next(iter(reversed(self.graph.nodes)))
         changed = Operator("copy_", "default")
-        inputs: tuple[Any, ...] = (target, made)  # nodes and numbers
+        inputs: tuple[Any, ...] = (target, result)  # nodes and numbers
         if (
-            made is last
-            and made.op == "call_function"
-            and isinstance(made.target, Operator)
-            and not made.users
+            result is last
+            and result.op == "call_function"
+            and isinstance(result.target, Operator)
+            and not result.users
         ):
-            name = made.target.name
+            name = result.target.name
             if name == "copy":
-                inputs = made.args
-            elif made.args[:1] == (target,) and not made.kwargs and hasattr(Tensor, f"{name}_"):
-                changed, inputs = Operator(f"{name}_", made.target.overload or "default"), made.args
+                inputs = result.args
+            elif result.args[:1] == (target,) and not result.kwargs and hasattr(Tensor, f"{name}_"):
+                changed, inputs = Operator(f"{name}_", result.target.overload or "default"), result.args
         node = self.graph.create_node("call_function", changed, inputs, {}, changed.name)
-        if inputs is not None and made is last and inputs != (target, made):
-            self.graph.erase_node(made)
-        node.meta.update(made.meta)
+        if inputs is not None and result is last and inputs != (target, result):
+            self.graph.erase_node(result)
+        node.meta.update(result.meta)
         self._values[id(tensor.raw)] = node, tensor.raw
         self._values[id(array)] = node, array
 

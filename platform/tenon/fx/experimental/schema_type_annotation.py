@@ -68,12 +68,12 @@ class AnnotateTypesWithSchema(Transformer):
 def _returned(function: Any) -> Any:  # any callable; an annotation
     """Return the return annotation of a function; None if it has none."""
     try:
-        found = typing.get_type_hints(function).get("return")
+        annotation = typing.get_type_hints(function).get("return")
     except (NameError, TypeError, AttributeError):  # annotations that only type checkers can resolve
         try:
-            found = inspect.signature(function).return_annotation
+            annotation = inspect.signature(function).return_annotation
         except (TypeError, ValueError):
             return None
-        if isinstance(found, str):
-            found = Tensor if found == "Tensor" else None
-    return None if found in (inspect.Signature.empty, Any, None) else found  # of any type
+        if isinstance(annotation, str):
+            annotation = Tensor if annotation == "Tensor" else None
+    return None if annotation in (inspect.Signature.empty, Any, None) else annotation  # of any type

@@ -19,13 +19,13 @@ def annotate_getitem_nodes(graph: Graph) -> None:
         if node.type is not None or kind is None:
             continue
         if node.target is operator.getitem:
-            found = _item_type(kind, node.args[1])
+            item_type = _item_type(kind, node.args[1])
         elif node.target is getattr:
-            found = getattr(kind, "__annotations__", {}).get(node.args[1])
+            item_type = getattr(kind, "__annotations__", {}).get(node.args[1])
         else:
             continue
-        if found is not None:
-            node.type = found
+        if item_type is not None:
+            node.type = item_type
 
 
 def _item_type(kind: Any, index: object) -> Any:  # annotations

@@ -55,7 +55,7 @@ def extract_attrs_for_lowering(mod: nn.Module) -> dict[str, Any]:  # values of a
 
 def _torch_name(kind: type) -> str:
     """Return the class's path in PyTorch."""
-    homes = {
+    submodules = {
         "Linear": "linear",
         "Conv2d": "conv",
         "BatchNorm2d": "batchnorm",
@@ -63,8 +63,10 @@ def _torch_name(kind: type) -> str:
         "MaxPool2d": "pooling",
         "ReLU": "activation",
     }
-    home = homes.get(kind.__name__)
-    return f"torch.nn.modules.{home}.{kind.__name__}" if home else f"{kind.__module__}.{kind.__name__}"
+    submodule = submodules.get(kind.__name__)
+    return (
+        f"torch.nn.modules.{submodule}.{kind.__name__}" if submodule else f"{kind.__module__}.{kind.__name__}"
+    )
 
 
 def lift_lowering_attrs_to_nodes(fx_module: GraphModule) -> None:

@@ -34,11 +34,16 @@ class TensorMetadata(NamedTuple):
 
 def _extract_tensor_metadata(result: Tensor, include_contiguity: bool = True) -> TensorMetadata:
     """Return the metadata of a tensor; without ``include_contiguity`` its memory format is left out."""
-    found = None
+    memory_format = None
     if include_contiguity:
-        found = next((f for f in _FORMATS if result.is_contiguous(memory_format=f)), None)
+        memory_format = next((f for f in _FORMATS if result.is_contiguous(memory_format=f)), None)
     return TensorMetadata(
-        result.shape, result.dtype, result.requires_grad, result.stride(), found, *_quantization(result)
+        result.shape,
+        result.dtype,
+        result.requires_grad,
+        result.stride(),
+        memory_format,
+        *_quantization(result),
     )
 
 
@@ -88,17 +93,17 @@ class ShapeProp(Interpreter):
                 f"ShapeProp error for: node={n.format_node()} with meta={n.meta}:"
                 f" {type(error).__name__}: {error}"
             ) from error
-        found = False
+        has_tensor = False
 
         def metadata(value: Any) -> Any:  # a leaf of any type
-            nonlocal found
+            nonlocal has_tensor
             if not isinstance(value, Tensor):
                 return value
-            found = True
+            has_tensor = True
             return _extract_tensor_metadata(value)
 
         described = map_aggregate(result, metadata)
-        if found:
+        if has_tensor:
             n.meta["tensor_meta"] = described
         n.meta["type"] = type(result)
         return result

@@ -210,17 +210,17 @@ def move_non_tensor_nodes_on_boundary(subgraphs: list[Subgraph]) -> None:
 
     Such a node moves if all of its users are in one other subgraph.
     """
-    home = {node: subgraph for subgraph in subgraphs for node in subgraph.nodes}
+    subgraph_of = {node: subgraph for subgraph in subgraphs for node in subgraph.nodes}
     for subgraph in reversed(subgraphs):
         for node in reversed(list(subgraph.nodes)):
             if node.op not in CALLABLE_NODE_OPS or is_node_output_tensor(node):
                 continue
-            targets = {id(home[user]): home[user] for user in node.users if user in home}
-            if len(targets) != 1 or any(user not in home for user in node.users):
+            targets = {id(subgraph_of[user]): subgraph_of[user] for user in node.users if user in subgraph_of}
+            if len(targets) != 1 or any(user not in subgraph_of for user in node.users):
                 continue
             (target,) = targets.values()
             if target is subgraph:
                 continue
             subgraph.nodes.remove(node)
             target.nodes.insert(0, node)
-            home[node] = target
+            subgraph_of[node] = target

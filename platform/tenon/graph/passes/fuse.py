@@ -58,9 +58,9 @@ class _Fuser:
         """Form the groups and rewrite the graph."""
         for group, members in list(self.groups.members.items()):
             if members[0].part_of is not None or self._fusable(members[0]):
-                made = self._cluster(members)
-                if made is not None:
-                    self.fused[group] = made
+                cluster = self._cluster(members)
+                if cluster is not None:
+                    self.fused[group] = cluster
                     self._join_operands(members)
         self._join_readers()
         self._rewrite()
@@ -110,12 +110,12 @@ class _Fuser:
         if len(one.steps) + len(other.steps) > STEPS or not _alike(one, other):
             return False
         members = sorted(self.groups.members[a] + self.groups.members[b], key=self.place.__getitem__)
-        made = self._cluster(members)
-        if made is None:
+        cluster = self._cluster(members)
+        if cluster is None:
             return False
         del self.fused[b]
         self.groups.join(a, b)
-        self.fused[a] = made
+        self.fused[a] = cluster
         return True
 
     def _layout(self, group: int) -> Layout | None:
@@ -177,18 +177,18 @@ class _Fuser:
         changes: dict[Ref, Ref] = {}
         removed: set[Node] = set()
         after: dict[Node, Node] = {}
-        for group, made in self.fused.items():
+        for group, cluster in self.fused.items():
             members = sorted(self.groups.members[group], key=self.place.__getitem__)
-            if not _profitable(members, made):
+            if not _profitable(members, cluster):
                 continue
-            node = Node("call", fused, tuple(made.ins))
-            node.attrs = {"cluster": made.cluster}
-            node.avals = tuple(r.aval for r in made.outs)
+            node = Node("call", fused, tuple(cluster.ins))
+            node.attrs = {"cluster": cluster.cluster}
+            node.avals = tuple(r.aval for r in cluster.outs)
             node.label = "+".join(dict.fromkeys((n.part_of or n).op.name for n in members))
             node.module = _common([n.module for n in members])
             node.where, node.phase = members[-1].where, members[-1].phase
             node.sources = sources_of(*members)
-            for index, ref in enumerate(made.outs):
+            for index, ref in enumerate(cluster.outs):
                 changes[ref] = node.out(index)
             inside = set(members)
             for member in members:

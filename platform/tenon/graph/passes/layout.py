@@ -54,7 +54,7 @@ class _Layouts:
             needed = [plain if w.packed is not None else w for w in preferred.inputs]
             assigned: Any = type(preferred)  # constructed from the two, which a protocol cannot state
             node.attrs = {**node.attrs, "layouts": assigned(tuple(needed), preferred.outputs)}
-            made = preferred.outputs
+            layouts = preferred.outputs
         else:
             special = next((f for f in present if f != plain), plain)
             if special != plain and not self.rules.follows(node.op, ins, node.avals):
@@ -64,11 +64,11 @@ class _Layouts:
                 special if a.__class__ is Ref and not a.scalar and a.aval.shape == shape else plain
                 for a in node.args
             ]
-            made = (special,) * len(node.avals)
+            layouts = (special,) * len(node.avals)
         node.args = tuple(
             self._as(a, w) if a.__class__ is Ref else a for a, w in zip(node.args, needed, strict=True)
         )
-        for index, own in enumerate(made):
+        for index, own in enumerate(layouts):
             if own != plain:
                 self.special[node.out(index)] = own
 

@@ -63,8 +63,8 @@ class AccumulateGrad:
     @property
     def metadata(self) -> Metadata:
         """A dictionary for the user's own data."""
-        found: Metadata = self.variable.__dict__.setdefault("_node_metadata", {})
-        return found
+        metadata: Metadata = self.variable.__dict__.setdefault("_node_metadata", {})
+        return metadata
 
     @property
     def _input_metadata(self) -> tuple[InputMetadata | None, ...]:
@@ -82,8 +82,8 @@ class AccumulateGrad:
     def _registry(self, name: str) -> LeafHooks:
         extra = self.variable.__dict__
         extra.setdefault("_post_accumulate_hooks", LeafHooks())  # makes the sweep check for leaf hooks
-        found: LeafHooks = extra.setdefault(name, LeafHooks())
-        return found
+        hooks: LeafHooks = extra.setdefault(name, LeafHooks())
+        return hooks
 
     def __repr__(self) -> str:
         return f"<AccumulateGrad object at {id(self):#x}>"

@@ -22,8 +22,8 @@ def first_nonzero(x: Tensor, size: int, fill_value: int) -> Tensor:
     if not shape:
         return f.new_full(positions, shape=(size, 0), value=fill_value)
     rows = f.stack(*_coordinates(positions, shape), axis=1)
-    found = f.le(f.new_full(positions, shape=(kept,), value=1).cumsum(0), flat.sum())
-    rows = f.where(found.reshape(kept, 1), rows, fill_value)
+    is_valid = f.le(f.new_full(positions, shape=(kept,), value=1).cumsum(0), flat.sum())
+    rows = f.where(is_valid.reshape(kept, 1), rows, fill_value)
     return f.pad(rows, widths=((0, size - kept), (0, 0)), value=fill_value)
 
 

@@ -34,23 +34,23 @@ def _check_ranks(name: str, *operands: tuple[str, Tensor, int]) -> None:
 def _check_vectors(x: Tensor, y: Tensor) -> None:
     """Raise unless ``x`` and ``y`` are vectors of one dtype and size."""
     try:
-        (own, theirs), kinds = (x.raw.shape, y.raw.shape), (x.raw.dtype, y.raw.dtype)
+        (shape, other_shape), kinds = (x.raw.shape, y.raw.shape), (x.raw.dtype, y.raw.dtype)
     except AttributeError:
         raise TypeError(
             f"dot(): argument 'tensor' (position 1) must be Tensor, not {type(y).__name__}"
         ) from None
-    if len(own) != 1 or len(theirs) != 1:
+    if len(shape) != 1 or len(other_shape) != 1:
         raise ShapeError(
-            f"1D tensors expected, but got {len(own)}D and {len(theirs)}D tensors. Use matmul for products "
-            "that broadcast."
+            f"1D tensors expected, but got {len(shape)}D and {len(other_shape)}D tensors. Use matmul for "
+            "products that broadcast."
         )
     if kinds[0] != kinds[1]:
         names = " and ".join(scalar_name(FROM_NUMPY[kind]) for kind in kinds)
         raise DTypeError(f"dot : expected both vectors to have same dtype, but found {names}")
-    if own != theirs:
+    if shape != other_shape:
         raise ShapeError(
-            f"inconsistent tensor size, expected tensor [{own[0]}] and src [{theirs[0]}] to have the same "
-            f"number of elements, but got {own[0]} and {theirs[0]} elements respectively"
+            f"inconsistent tensor size, expected tensor [{shape[0]}] and src [{other_shape[0]}] to have the "
+            f"same number of elements, but got {shape[0]} and {other_shape[0]} elements respectively"
         )
 
 
@@ -124,16 +124,17 @@ class Products(Family):
         ``[*a, n]`` and ``[*b, n]``. With a 0-d operand, the elementwise product."""
         if not self.raw.ndim or not other.raw.ndim:
             return f.mul(self, other)
-        own, theirs = tuple(self.raw.shape), tuple(other.raw.shape)
-        if own[-1] != theirs[-1]:
+        shape, other_shape = tuple(self.raw.shape), tuple(other.raw.shape)
+        if shape[-1] != other_shape[-1]:
             raise ShapeError(
                 "inner() the last dimension must match on both input tensors but got shapes "
-                f"{list(own)} and {list(theirs)}"
+                f"{list(shape)} and {list(other_shape)}"
             )
         left, right = (
-            x.reshape(-1 if s[-1] else math.prod(s[:-1]), s[-1]) for x, s in ((self, own), (other, theirs))
+            x.reshape(-1 if s[-1] else math.prod(s[:-1]), s[-1])
+            for x, s in ((self, shape), (other, other_shape))
         )
-        return f.matmul(left, right.transpose(0, 1)).reshape(*own[:-1], *theirs[:-1])
+        return f.matmul(left, right.transpose(0, 1)).reshape(*shape[:-1], *other_shape[:-1])
 
     @as_function("ger")
     def outer(self, vec2: Tensor) -> Tensor:

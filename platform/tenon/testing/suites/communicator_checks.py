@@ -82,12 +82,12 @@ def all_reduce_sums_every_dtype_and_shape(communicator: Communicator) -> None:
     """Bool sums are "any"; 0-d and empty arrays keep their shape."""
     for dtype in DTYPES:
         for shape in SHAPES:
-            mine = values(communicator, communicator.rank, shape, dtype)
+            own = values(communicator, communicator.rank, shape, dtype)
             total = np.sum(
                 [a.astype(np.complex128) for a in values_of_all_ranks(communicator, shape, dtype)], axis=0
             )
             expected = total.real > 0 if dtype.kind == "b" else total if dtype.kind == "c" else total.real
-            same(communicator.all_reduce(mine, "sum").wait(), np.asarray(expected).astype(dtype))
+            same(communicator.all_reduce(own, "sum").wait(), np.asarray(expected).astype(dtype))
 
 
 @check
@@ -96,11 +96,11 @@ def all_reduce_takes_extrema_and_products(communicator: Communicator) -> None:
     for dtype in DTYPES:
         kind = np.complex128 if dtype.kind == "c" else np.float64
         arrays = [a.astype(kind) for a in values_of_all_ranks(communicator, (2, 3), dtype)]
-        mine = values(communicator, communicator.rank, (2, 3), dtype)
+        own = values(communicator, communicator.rank, (2, 3), dtype)
         if dtype.kind != "c":
-            same(communicator.all_reduce(mine, "max").wait(), np.max(arrays, axis=0).astype(dtype))
-            same(communicator.all_reduce(mine, "min").wait(), np.min(arrays, axis=0).astype(dtype))
-        same(communicator.all_reduce(mine, "prod").wait(), np.prod(arrays, axis=0).astype(dtype))
+            same(communicator.all_reduce(own, "max").wait(), np.max(arrays, axis=0).astype(dtype))
+            same(communicator.all_reduce(own, "min").wait(), np.min(arrays, axis=0).astype(dtype))
+        same(communicator.all_reduce(own, "prod").wait(), np.prod(arrays, axis=0).astype(dtype))
 
 
 @check
@@ -118,9 +118,9 @@ def bool_reductions_are_any_and_all(communicator: Communicator) -> None:
 def mean_divides_by_the_number_of_ranks(communicator: Communicator) -> None:
     """Floating and complex means; integers and bool are rejected."""
     for dtype in (*(np.dtype(name) for name in FLOATS), BFLOAT16, np.dtype("complex64")):
-        mine = np.full((2, 3), communicator.rank * 2, dtype)
+        own = np.full((2, 3), communicator.rank * 2, dtype)
         expected = np.full((2, 3), communicator.size - 1, dtype)
-        same(communicator.all_reduce(mine, "mean").wait(), expected)
+        same(communicator.all_reduce(own, "mean").wait(), expected)
     for refused in ("int64", "bool"):
         raises(DTypeError, "mean", functools.partial(communicator.all_reduce, np.ones(2, refused), "mean"))
 
@@ -129,17 +129,17 @@ def mean_divides_by_the_number_of_ranks(communicator: Communicator) -> None:
 def short_floats_accumulate_in_float32(communicator: Communicator) -> None:
     """Values that are too small to change a 16-bit 1 one by one are summed in full."""
     for dtype, small in ((np.dtype(np.float16), 2.0**-11), (BFLOAT16, 2.0**-8)):
-        mine = np.array([1.0 if communicator.rank == 0 else small], dtype)
+        own = np.array([1.0 if communicator.rank == 0 else small], dtype)
         exact = 1.0 + (communicator.size - 1) * small
-        same(communicator.all_reduce(mine, "sum").wait(), np.array([exact], np.float32).astype(dtype))
+        same(communicator.all_reduce(own, "sum").wait(), np.array([exact], np.float32).astype(dtype))
 
 
 @check
 def all_ranks_get_the_same_bits(communicator: Communicator) -> None:
     """Rounding may depend on the order of ranks, but the result is the same on every rank."""
-    mine = np.random.default_rng(communicator.rank).standard_normal(4099)
+    own = np.random.default_rng(communicator.rank).standard_normal(4099)
     for dtype in (np.float64, np.float32, np.float16, BFLOAT16):
-        total = communicator.all_reduce(mine.astype(dtype)).wait()
+        total = communicator.all_reduce(own.astype(dtype)).wait()
         assert len(set(communicator.all_gather_bytes(total.tobytes()))) == 1
 
 
@@ -148,22 +148,22 @@ def large_arrays_are_reduced_whole(communicator: Communicator) -> None:
     """Sizes that are not divisible by the length of a piece."""
     for dtype in (np.dtype(np.float32), np.dtype(np.float16), np.dtype(bool)):
         count = 1_310_721
-        mine = values(communicator, communicator.rank, (count,), dtype)
+        own = values(communicator, communicator.rank, (count,), dtype)
         arrays = values_of_all_ranks(communicator, (count,), dtype)
         expected = np.any(arrays, axis=0) if dtype.kind == "b" else np.sum(arrays, axis=0).astype(dtype)
-        assert np.array_equal(communicator.all_reduce(mine).wait(), expected)
-    sent = mine if communicator.rank == 0 else np.zeros_like(mine)
+        assert np.array_equal(communicator.all_reduce(own).wait(), expected)
+    sent = own if communicator.rank == 0 else np.zeros_like(own)
     assert np.array_equal(communicator.broadcast(sent).wait(), arrays[0])
-    assert np.array_equal(communicator.all_gather(mine).wait(), np.stack(arrays))
+    assert np.array_equal(communicator.all_gather(own).wait(), np.stack(arrays))
 
 
 @check
 def nan_reaches_every_rank(communicator: Communicator) -> None:
     """A NaN on one rank makes sum, max and min NaN on all."""
     for dtype in (np.dtype(np.float32), np.dtype(np.float16), BFLOAT16):
-        mine = np.array([np.nan if communicator.rank == communicator.size - 1 else 1.0, 2.0], dtype)
+        own = np.array([np.nan if communicator.rank == communicator.size - 1 else 1.0, 2.0], dtype)
         for op in ("sum", "max", "min"):
-            result = communicator.all_reduce(mine, op).wait().astype(np.float64)
+            result = communicator.all_reduce(own, op).wait().astype(np.float64)
             assert np.isnan(result[0]) and not np.isnan(result[1]), (op, result)
     row = np.full((communicator.size, 1), np.nan if communicator.rank == 0 else 1.0)
     assert np.isnan(communicator.reduce_scatter(row, "max").wait()).all()
@@ -173,20 +173,20 @@ def nan_reaches_every_rank(communicator: Communicator) -> None:
 def out_receives_the_result(communicator: Communicator) -> None:
     """``out`` may be another array, the input itself or a strided view; the input is not modified
     otherwise."""
-    mine = np.full((2, 3), communicator.rank + 1.0)
+    own = np.full((2, 3), communicator.rank + 1.0)
     total = communicator.size * (communicator.size + 1) / 2
     out = np.zeros((2, 3))
-    assert communicator.all_reduce(mine, out=out).wait() is out
+    assert communicator.all_reduce(own, out=out).wait() is out
     same(out, np.full((2, 3), total))
-    same(mine, np.full((2, 3), communicator.rank + 1.0))
-    fresh = communicator.all_reduce(mine).wait()
-    assert not np.shares_memory(fresh, mine)
+    same(own, np.full((2, 3), communicator.rank + 1.0))
+    fresh = communicator.all_reduce(own).wait()
+    assert not np.shares_memory(fresh, own)
     wide = np.zeros((3, 4))
-    communicator.all_reduce(mine, out=wide[1:, :3])
+    communicator.all_reduce(own, out=wide[1:, :3])
     same(wide[1:, :3], np.full((2, 3), total))
     assert wide[0].sum() == 0 and wide[:, 3].sum() == 0
-    communicator.all_reduce(mine, out=mine)
-    same(mine, np.full((2, 3), total))
+    communicator.all_reduce(own, out=own)
+    same(own, np.full((2, 3), total))
 
 
 @check
@@ -216,12 +216,12 @@ def broadcast_copies_the_root(communicator: Communicator) -> None:
     """From every root, every dtype and shape, also into ``out``."""
     for number, (dtype, shape) in enumerate(itertools.product(DTYPES, SHAPES)):
         root = number // len(SHAPES) % communicator.size
-        mine = values(communicator, communicator.rank, shape, dtype)
-        same(communicator.broadcast(mine, root).wait(), values(communicator, root, shape, dtype))
+        own = values(communicator, communicator.rank, shape, dtype)
+        same(communicator.broadcast(own, root).wait(), values(communicator, root, shape, dtype))
     for root in range(communicator.size):
-        mine = np.full(3, communicator.rank)
-        communicator.broadcast(mine, root, out=mine)
-        same(mine, np.full(3, root))
+        own = np.full(3, communicator.rank)
+        communicator.broadcast(own, root, out=own)
+        same(own, np.full(3, root))
     raises(CommunicatorError, "does not exist", lambda: communicator.broadcast(np.ones(1), communicator.size))
 
 
@@ -240,11 +240,11 @@ def reduce_scatter_gives_each_rank_its_row(communicator: Communicator) -> None:
     size = communicator.size
     for dtype in DTYPES:
         for shape in ((size,), (size, 3), (size, 0), (size, 2, 3)):
-            mine = values(communicator, communicator.rank, shape, dtype)
+            own = values(communicator, communicator.rank, shape, dtype)
             arrays = values_of_all_ranks(communicator, shape, dtype)
             total = np.sum([a.astype(np.complex128) for a in arrays], axis=0)[communicator.rank]
             expected = total.real > 0 if dtype.kind == "b" else total if dtype.kind == "c" else total.real
-            same(communicator.reduce_scatter(mine).wait(), np.asarray(expected).astype(dtype))
+            same(communicator.reduce_scatter(own).wait(), np.asarray(expected).astype(dtype))
     mean = communicator.reduce_scatter(np.full((size, 2), communicator.rank, np.float32), "mean").wait()
     same(mean, np.full(2, (size - 1) / 2, np.float32))
     raises(ShapeError, "one row per rank", lambda: communicator.reduce_scatter(np.ones((size + 1, 2))))

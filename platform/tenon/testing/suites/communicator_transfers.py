@@ -15,9 +15,9 @@ def rows_go_to_their_ranks(communicator: Communicator) -> None:
     """``all_to_all`` sends row r to rank r, in every dtype, also if rows are large."""
     size, rank = communicator.size, communicator.rank
     for dtype in DTYPES:
-        mine = np.stack([values(communicator, rank + 5 * to, (2, 3), dtype) for to in range(size)])
+        own = np.stack([values(communicator, rank + 5 * to, (2, 3), dtype) for to in range(size)])
         expected = [values(communicator, other + 5 * rank, (2, 3), dtype) for other in range(size)]
-        same(communicator.all_to_all(mine).wait(), np.stack(expected))
+        same(communicator.all_to_all(own).wait(), np.stack(expected))
     large = np.arange(size * 300_001, dtype=np.float64).reshape(size, -1) + rank
     received = communicator.all_to_all(large).wait()
     assert np.array_equal(received - received[0], np.tile(np.arange(size), (300_001, 1)).T)
@@ -29,16 +29,16 @@ def allocated_memory_is_reduced_in_place(communicator: Communicator) -> None:
     """Reduce all of it or a part, on all ranks or on some; the result equals that of ordinary arrays."""
     draws = np.random.default_rng(communicator.rank).standard_normal(200_003)
     for dtype in (np.dtype(np.float32), np.dtype(np.float16), BFLOAT16):
-        mine = draws.astype(dtype)
-        expected = communicator.all_reduce(mine, "mean").wait()
-        flat = communicator.allocate(mine.size, dtype)
-        assert flat.shape == mine.shape and flat.dtype == dtype and not flat.astype(bool).any()
+        own = draws.astype(dtype)
+        expected = communicator.all_reduce(own, "mean").wait()
+        flat = communicator.allocate(own.size, dtype)
+        assert flat.shape == own.shape and flat.dtype == dtype and not flat.astype(bool).any()
         for part in (slice(None), slice(1, 70_000), slice(5, 9)):
-            flat[...] = mine
+            flat[...] = own
             communicator.all_reduce(flat[part], "mean", out=flat[part])
             same(flat[part], expected[part])
-            same(flat[: part.start or 0], mine[: part.start or 0])
-        mixed = flat if communicator.rank == 0 else mine
+            same(flat[: part.start or 0], own[: part.start or 0])
+        mixed = flat if communicator.rank == 0 else own
         mixed[...] = draws
         communicator.all_reduce(mixed, "mean", out=mixed)
         same(mixed, expected)

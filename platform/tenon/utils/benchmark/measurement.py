@@ -60,8 +60,8 @@ class TaskSpec:
 
     def summarize(self) -> str:
         """Return title, description and setup, each on lines of its own."""
-        found = [part for part in (self.title, self.description, self.setup_str()) if part]
-        return "\n".join(part + "\n" if "\n" in part else part for part in found)
+        parts = [part for part in (self.title, self.description, self.setup_str()) if part]
+        return "\n".join(part + "\n" if "\n" in part else part for part in parts)
 
 
 _OF_TASKS = frozenset(f.name for f in fields(TaskSpec))
@@ -161,7 +161,7 @@ class Measurement:
         times: dict[TaskSpec, list[float]] = {}
         for m in measurements:
             times.setdefault(m.task_spec, []).extend(m.times)
-        return [Measurement(1, found, task) for task, found in times.items()]
+        return [Measurement(1, merged, task) for task, merged in times.items()]
 
 
 def _plural(count: int, noun: str) -> str:

@@ -45,8 +45,8 @@ def _function(node: Node) -> Callable[..., Any] | None:  # any function
     if not isinstance(target, Operator):
         return target if callable(target) else None
     public = sys.modules["tenon"]
-    for home in (public, public.nn.functional, Tensor):
-        function: Callable[..., Any] | None = getattr(home, target.name, None)  # any function
+    for namespace in (public, public.nn.functional, Tensor):
+        function: Callable[..., Any] | None = getattr(namespace, target.name, None)  # any function
         if function is not None:
             return function
     return None

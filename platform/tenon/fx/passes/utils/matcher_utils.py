@@ -92,15 +92,15 @@ class SubgraphMatcher:
             [node for node in graph.nodes if self._nodes_are_equal(anchor, node, node_name_match)]
             for anchor in self.pattern_anchors
         ]
-        found = [m for m in self._complete(candidates, node_name_match) if self._is_contained(m.nodes_map)]
+        matches = [m for m in self._complete(candidates, node_name_match) if self._is_contained(m.nodes_map)]
         # A match that would depend on its own result as one node is dropped.
-        found = [m for m in found if validate_partition(self._matched(m))]
-        for match in found:
+        matches = [m for m in matches if validate_partition(self._matched(m))]
+        for match in matches:
             match.placeholder_nodes = [
                 match.nodes_map[pn] for pn in self.pattern_placeholder_nodes if pn in match.nodes_map
             ]
             match.returning_nodes = [match.nodes_map[pn] for pn in self.pattern_returning_nodes]
-        return self._remove_overlapping_matches(found) if self.remove_overlapping_matches else found
+        return self._remove_overlapping_matches(matches) if self.remove_overlapping_matches else matches
 
     def _complete(self, candidates: list[list[Node]], name: str) -> Iterator[InternalMatch]:
         """Yield a match for each choice of anchors from which the whole pattern matches."""

@@ -40,14 +40,14 @@ def get_source_partitions(
 
     ``filter_fn``: only partitions all of whose results it accepts.
     """
-    found: dict[Any, dict[Hashable, list[Node]]] = {}  # sources are of any type
+    calls_by_source: dict[Any, dict[Hashable, list[Node]]] = {}  # sources are of any type
     for node in graph.nodes:
         call = _call_of(node, wanted_sources)
         if call is not None:
             source, name = call
-            found.setdefault(source, {}).setdefault(name, []).append(node)
+            calls_by_source.setdefault(source, {}).setdefault(name, []).append(node)
     result: dict[Any, list[SourcePartition]] = {}  # sources are of any type
-    for source, calls in found.items():
+    for source, calls in calls_by_source.items():
         partitions = [_partition(nodes, source) for nodes in calls.values()]
         if filter_fn is not None:
             partitions = [p for p in partitions if all(filter_fn(node) for node in p.output_nodes)]
