@@ -38,8 +38,8 @@ class Rprop(Optimizer):
         least, most = h.step_sizes
         size = s["step_size"] + h.lr if h.step == 1 else s["step_size"]
         agreement = f.sign(f.mul(g, s["prev"]))
-        turned = f.lt(agreement, 0)
-        size = f.where(f.gt(agreement, 0), grows * size, f.where(turned, shrinks * size, size))
+        sign_changed = f.lt(agreement, 0)
+        size = f.where(f.gt(agreement, 0), grows * size, f.where(sign_changed, shrinks * size, size))
         size = f.clamp(size, least, most)
-        g = f.where(turned, f.zeros_like(g), g)
+        g = f.where(sign_changed, f.zeros_like(g), g)
         return p - f.mul(f.sign(g), size), {"prev": g, "step_size": size}

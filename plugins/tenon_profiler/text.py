@@ -34,9 +34,9 @@ def size_text(count: int) -> str:
     return f"{count} B"
 
 
-def percent(part: float, whole: float) -> str:
-    """Return ``part`` as percentage of ``whole``; "--" if that is 0."""
-    return f"{100 * part / whole:.2f}%" if whole else "--"
+def percent(part: float, total: float) -> str:
+    """Return ``part`` as percentage of ``total``; "--" if that is 0."""
+    return f"{100 * part / total:.2f}%" if total else "--"
 
 
 def draw(columns: Sequence[tuple[str, list[str], int]], header: str | None) -> str:

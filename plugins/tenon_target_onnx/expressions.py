@@ -257,12 +257,12 @@ class Translation:
         """Compute the angle of ``a / b``, shifted by pi where ``b`` is negative."""
         zero = self.test("Equal", b, self.number(0))
         angle = self.call("Atan", self.call("Div", a, b))
-        turned = self.call("Add", angle, self._copysign(self.number(math.pi), a))
-        whole = self.where(self._signbit(b), turned, angle)
+        rotated = self.call("Add", angle, self._copysign(self.number(math.pi), a))
+        result = self.where(self._signbit(b), rotated, angle)
         upright = self._copysign(self.number(math.pi / 2), a)
         flat = self._copysign(self.where(self._signbit(b), self.number(math.pi), self.number(0)), a)
         at_zero = self.where(self.test("Equal", a, self.number(0)), flat, upright)
-        return self.where(zero, at_zero, whole)
+        return self.where(zero, at_zero, result)
 
 
 _COMPUTE: dict[str, Callable[[float, float], float]] = {

@@ -39,18 +39,18 @@ def run_session(session: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
                 f"input {info.name!r} has dtype {array.dtype}, but the model takes {dtype}."
             )
         fits = len(info.shape) == array.ndim and all(
-            not isinstance(size, int) or size == given
-            for size, given in zip(info.shape, array.shape, strict=True)
+            not isinstance(size, int) or size == actual
+            for size, actual in zip(info.shape, array.shape, strict=True)
         )
         if not fits:
             raise errors.ShapeError(
                 f"input {info.name!r} has shape {list(array.shape)}, but the model takes {info.shape}."
             )
-    given = {
+    inputs_by_name = {
         info.name: np.ascontiguousarray(a).reshape(a.shape) for info, a in zip(inputs, arrays, strict=True)
     }
     try:
-        return [np.asarray(output) for output in session.run(None, given)]
+        return [np.asarray(output) for output in session.run(None, inputs_by_name)]
     except Exception as error:  # as in session_of
         raise errors.BundleError(f"onnxruntime cannot run the model: {error}") from error
 

@@ -153,8 +153,8 @@ class Translation:
     def _rounded(self, name: str, term: Value | float) -> Value:
         if name != "trunc":
             return self.unary(_ROUNDING[name], term)
-        whole = self.unary("floor", self.unary("abs", term))
-        return self.binary("multiply", self.unary("sign", term), whole)
+        magnitude = self.unary("floor", self.unary("abs", term))
+        return self.binary("multiply", self.unary("sign", term), magnitude)
 
     def _of_integers(self, name: str, term: Value | float) -> Value:
         if name == "signbit":

@@ -110,7 +110,7 @@ def _described(aval: Aval) -> dict[str, Any]:  # JSON
 
 def _text(b: Builder, parameters: Sequence[Value], returned: Sequence[Value]) -> str:
     """Return the file."""
-    given = ",\n    ".join(f"{p.name}: {p.type}" for p in parameters)
+    argument_types = ",\n    ".join(f"{p.name}: {p.type}" for p in parameters)
     types = ", ".join(r.type for r in returned)
     result_types = f"({types})" if len(returned) != 1 else types
     names = ", ".join(r.name for r in returned)
@@ -119,7 +119,7 @@ def _text(b: Builder, parameters: Sequence[Value], returned: Sequence[Value]) ->
     places = "\n".join(f"{alias} = {text}" for text, alias in b.locations.items() if f"({alias})" in body)
     return (
         f"// StableHLO {VERSION}, written by tenon {__version__}. Arguments: see model.json.\n"
-        f"module @model {{\n  func.func public @main(\n    {given}\n  ) -> {result_types} {{\n"
+        f"module @model {{\n  func.func public @main(\n    {argument_types}\n  ) -> {result_types} {{\n"
         f"{body}\n  }}\n}}\n" + (places + "\n" if places else "")
     )
 

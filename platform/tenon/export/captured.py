@@ -131,15 +131,15 @@ class CapturedGraph(Graph):
                     f"the graph has no size {name!r}; those that may change are {', '.join(self.symbols)}."
                 )
             self.symbols[name].check(name, size)
-        given = {name: each.example for name, each in self.symbols.items()} | sizes
+        symbol_sizes = {name: each.example for name, each in self.symbols.items()} | sizes
         result = self.copy()
         result.symbols, result.dynamic, result.symbolic = {}, {}, {}
         for node, own in zip(self.nodes, result.nodes, strict=True):
-            put(own, {path: size.at(given) for path, size in self.symbolic.get(node, {}).items()})
+            put(own, {path: size.at(symbol_sizes) for path, size in self.symbolic.get(node, {}).items()})
         try:
             result.verify()
         except GraphError as error:
-            assignments = ", ".join(f"{name} = {size}" for name, size in given.items())
+            assignments = ", ".join(f"{name} = {size}" for name, size in symbol_sizes.items())
             raise ShapeError(f"the graph does not hold for {assignments}: {error}") from error
         return result
 

@@ -130,9 +130,9 @@ def at_example(
     """Return ``graph``, which has expressions of ``symbols``, with the integers of their example."""
     graph.symbols, graph.example = dict(symbols), example
     graph.dynamic = {label: dict(axes) for label, axes in dynamic.items()}
-    given = {name: symbol.example for name, symbol in symbols.items()}
+    symbol_sizes = {name: symbol.example for name, symbol in symbols.items()}
     for node, paths in graph.symbolic.items():
-        put(node, {path: size.at(given) for path, size in paths.items()})
+        put(node, {path: size.at(symbol_sizes) for path, size in paths.items()})
     graph.verify()
     return graph
 

@@ -70,11 +70,11 @@ class Runner:
     def run(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run once on arrays for the arguments; return the outputs of the graph."""
         graph = self._fitting(argument_sizes(self.graph, arrays))
-        given: dict[Node, Array] = {node: self.state[node.label] for node in graph.states}
-        given |= zip(graph.arguments, arrays, strict=True)
+        values: dict[Node, Array] = {node: self.state[node.label] for node in graph.states}
+        values |= zip(graph.arguments, arrays, strict=True)
         numbers = [self.scalars[scalar.name] for _, scalar in graph.scalars]
         interpreter = Interpreter(graph)
-        outputs, writes = interpreter.run(given, numbers)
+        outputs, writes = interpreter.run(values, numbers)
         for guard in graph.guards:
             check_guard(guard, interpreter.values)
         results = [np.array(array) for array in outputs]

@@ -48,19 +48,19 @@ def write_into(out: Any, result: Result) -> Result:  # ``out`` as ``result``, or
 
 def _check_exact(name: str, words: str, out: Any, result: Any) -> None:  # tensors, or tuples of them
     """Raise DTypeError unless ``out`` has the dtypes of ``result``; ``words`` is ``FunctionForm.refusal``."""
-    for given, tensor in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, result)), strict=True):
-        if given.raw.dtype != tensor.raw.dtype:
+    for target, tensor in zip(*(v if isinstance(v, tuple) else (v,) for v in (out, result)), strict=True):
+        if target.raw.dtype != tensor.raw.dtype:
             if words == "scan":
-                kinds = [scalar_name(v.dtype) for v in (tensor, given)]
+                kinds = [scalar_name(v.dtype) for v in (tensor, target)]
                 raise DTypeError(f"{name}: expected scalar_type {kinds[0]} but found {kinds[1]} for out")
             if words == "result":
                 part = "values" if tensor is result.values else "indices"
                 raise DTypeError(
-                    f"expected scalar type '{scalar_name(tensor.dtype)}' but got '{scalar_name(given.dtype)}'"
-                    f" for {part} output"
+                    f"expected scalar type '{scalar_name(tensor.dtype)}' but got "
+                    f"'{scalar_name(target.dtype)}' for {part} output"
                 )
             raise DTypeError(
-                f"{name}(): Expected out tensor to have dtype {tensor.dtype}, but got {given.dtype} instead"
+                f"{name}(): Expected out tensor to have dtype {tensor.dtype}, but got {target.dtype} instead"
             )
 
 

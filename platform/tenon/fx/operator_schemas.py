@@ -99,8 +99,8 @@ def type_matches(signature_type: Any, argument_type: Any) -> bool:  # annotation
 def _is_list_of(element: Any, argument_type: Any) -> bool:  # annotations
     if argument_type is element or _is_subclass(argument_type, element):
         return True
-    given = typing.get_origin(argument_type)
-    if given not in (list, tuple):
+    origin = typing.get_origin(argument_type)
+    if origin not in (list, tuple):
         return False
     contained = [kind for kind in typing.get_args(argument_type) if kind is not ...]
     return all(type_matches(element, kind) for kind in contained)
@@ -165,14 +165,14 @@ def _bound(
         bound = signature.bind(*args, **kwargs)
     except TypeError:
         return None
-    given = set(bound.arguments)
+    passed = set(bound.arguments)
     bound.apply_defaults()
     if is_method and "self" in bound.arguments:  # which PyTorch calls input
         bound.arguments = {("input" if k == "self" else k): v for k, v in bound.arguments.items()}
     positional: list[Nested] = []
     named: dict[str, Nested] = {}
     for index, (name, value) in enumerate(bound.arguments.items()):
-        if name in _OPTIONAL and name not in given:
+        if name in _OPTIONAL and name not in passed:
             continue
         if not only_kwargs and index < len(args):
             positional.append(value)

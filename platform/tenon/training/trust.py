@@ -55,8 +55,8 @@ class Trust:
         unknown = {key: name for key, name in saved.items() if self.named.get(key) != name}
         if not unknown or self.everything:
             return unknown
-        given = {key: self.named[key] for key in unknown if key in self.named}
-        but = f" You have named {listing(given)}." if given else ""
+        user_names = {key: self.named[key] for key in unknown if key in self.named}
+        but = f" You have named {listing(user_names)}." if user_names else ""
         raise ConfigError(
             f"{path} was not written by this account, and would import and call {listing(unknown)}.{but} If"
             " that is your code, name your configuration file as well (tenon train my.toml --resume RUN), or"

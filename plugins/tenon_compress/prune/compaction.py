@@ -128,9 +128,9 @@ def _remove_channels(
     kwargs: Mapping[str, object],
 ) -> tuple[Module, Structure, list[str]]:
     """Remove channels from ``smaller``, a copy of ``masked``, by its ``analysis``; see ``_smaller_copy``."""
-    gone = removable(analysis)
-    removed = removal(analysis, gone)
-    notes = kept_zero_rows(analysis, gone, names)
+    is_removed = removable(analysis)
+    removed = removal(analysis, is_removed)
+    notes = kept_zero_rows(analysis, is_removed, names)
     if not removed.count:
         raise PruningError(
             "compact: no channel can be removed. Mask whole outputs or inputs of weights first, as"
@@ -283,7 +283,7 @@ def _set_slice_rules(
 ) -> None:
     """Add rules to ``model`` and ``structure`` for the slices that code requests, if all can be inferred."""
     try:
-        answers = slices_left(analysis.graph, analysis.abstract_values, removed.gone)
+        answers = slices_left(analysis.graph, analysis.abstract_values, removed.is_removed)
         rules = slice_rules(lambda: model(*args, **kwargs), answers) if answers else {}
     except _CODE_ERRORS:  # the comparison of outputs reports what is wrong
         return

@@ -82,21 +82,21 @@ def mask_channels(
             "mask_channels: the model has no channels, heads or units that could be removed."
             + (f" '{quantized[0]}' is quantized: prune first, then quantize." if quantized else "")
         )
-    gone = np.zeros(len(representatives), bool)
-    gone[_choose([np.array(group) for group in peers], totals, amount, scope)] = True
-    while equalize_groups(analysis, representatives, gone, totals):
+    is_removed = np.zeros(len(representatives), bool)
+    is_removed[_choose([np.array(group) for group in peers], totals, amount, scope)] = True
+    while equalize_groups(analysis, representatives, is_removed, totals):
         pass
-    gone = gone[representatives]
+    is_removed = is_removed[representatives]
     for node, axes in stored.items():
         columns = analysis.groups[node].columns if node in analysis.groups else axes[0][:0]
-        if any((gone if amount else can)[channels].any() for channels in (*axes, columns)):
+        if any((is_removed if amount else can)[channels].any() for channels in (*axes, columns)):
             mask = np.ones([len(channels) for channels in axes], np.float32)
             for axis, channels in enumerate(axes):
-                mask[(slice(None),) * axis + (gone[channels],)] = 0
+                mask[(slice(None),) * axis + (is_removed[channels],)] = 0
             for part, channels in zip(np.split(mask, max(len(columns), 1)), columns, strict=False):
-                part[:, gone[channels]] = 0
+                part[:, is_removed[channels]] = 0
             _mask(model, names[node], mask)
-    return int(gone[[representative for group in peers for representative in group]].sum())
+    return int(is_removed[[representative for group in peers for representative in group]].sum())
 
 
 def mask_weights(
@@ -132,8 +132,8 @@ def mask_weights(
         scores[name][weight.detach().cpu().numpy() == 0] = -1  # masked already
     if scope == "global":
         flat = np.concatenate([s.reshape(-1) for s in scores.values()])
-        gone = _smallest(flat, round(amount * flat.size))
-        parts = np.split(gone, np.cumsum([s.size for s in scores.values()])[:-1])
+        is_removed = _smallest(flat, round(amount * flat.size))
+        parts = np.split(is_removed, np.cumsum([s.size for s in scores.values()])[:-1])
     else:
         parts = [_smallest(s.reshape(-1), round(amount * s.size)) for s in scores.values()]
     for (name, score), part in zip(scores.items(), parts, strict=True):

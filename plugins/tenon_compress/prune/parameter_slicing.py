@@ -63,7 +63,7 @@ def _slice_groups(weight: Tensor, rows: np.ndarray, columns: np.ndarray) -> Tens
 def _set_groups(model: Module, analysis: DependencyAnalysis, node: Node, removal: Removal) -> None:
     """Set the numbers of groups and channels of the convolution whose weight is ``node``."""
     groups = analysis.groups[node]
-    inputs, outputs = (~removal.gone[channels] for channels in (groups.inner, groups.outer))
+    inputs, outputs = (~removal.is_removed[channels] for channels in (groups.inner, groups.outer))
     for module in model.modules():
         if isinstance(module, _ConvNd) and module._parameters.get("weight") is analysis.tensors[node]:
             module.groups = int(outputs.any(1).sum())

@@ -21,7 +21,7 @@ class Removal:
     """The positions of parameters and buffers that are kept along each axis, and what is added to biases."""
 
     #: Whether a channel is removed, for each channel.
-    gone: np.ndarray
+    is_removed: np.ndarray
     kept: dict[Node, list[np.ndarray]]
     #: The same for axis 1 of the weights of grouped convolutions: a row for each group.
     columns: dict[Node, np.ndarray]
@@ -58,26 +58,26 @@ def prunable(analysis: DependencyAnalysis) -> tuple[np.ndarray, np.ndarray]:
 
 def removable(analysis: DependencyAnalysis) -> np.ndarray:
     """Return for each channel whether it can be removed."""
-    representatives, gone = prunable(analysis)
+    representatives, is_removed = prunable(analysis)
     liveness = _Liveness(analysis, representatives)
     changed = True
     while changed:  # cheap steps first; a channel that is restored may require others
         changed = (
-            liveness.restore(gone)
-            or _keep_one_position(analysis, representatives, gone)
-            or _restore_rectangles(analysis, representatives, gone)
-            or equalize_groups(analysis, representatives, gone)
+            liveness.restore(is_removed)
+            or _keep_one_position(analysis, representatives, is_removed)
+            or _restore_rectangles(analysis, representatives, is_removed)
+            or equalize_groups(analysis, representatives, is_removed)
         )
-    return gone[representatives]
+    return is_removed[representatives]
 
 
-def removal(analysis: DependencyAnalysis, gone: np.ndarray) -> Removal:
-    """Return what removing the channels ``gone`` leaves of the parameters."""
-    kept = {node: [~gone[axis] for axis in axes] for node, axes in analysis.stored.items()}
-    columns = {node: ~gone[groups.columns] for node, groups in analysis.groups.items()}
+def removal(analysis: DependencyAnalysis, is_removed: np.ndarray) -> Removal:
+    """Return what removing the channels ``is_removed`` leaves of the parameters."""
+    kept = {node: [~is_removed[axis] for axis in axes] for node, axes in analysis.stored.items()}
+    columns = {node: ~is_removed[groups.columns] for node, groups in analysis.groups.items()}
     gains: dict[Node, np.ndarray] = {}
     for fold in analysis.folds:
-        added = fold.gains[:, gone[fold.channels]].sum(1)
+        added = fold.gains[:, is_removed[fold.channels]].sum(1)
         gains[fold.bias] = gains.get(fold.bias, 0) + added
     shapes = {}
     for ref, abstract in analysis.abstract_values.items():
@@ -85,19 +85,21 @@ def removal(analysis: DependencyAnalysis, gone: np.ndarray) -> Removal:
         for channel_map in abstract.channel_maps:
             for axis in varying(channel_map):
                 others = tuple(i for i in range(len(sizes)) if i != axis)
-                sizes[axis] = int((~gone[channel_map].all(others)).sum())
+                sizes[axis] = int((~is_removed[channel_map].all(others)).sum())
         if tuple(sizes) != abstract.shape:
             shapes[ref] = tuple(sizes)
-    return Removal(gone, kept, columns, gains, shapes)
+    return Removal(is_removed, kept, columns, gains, shapes)
 
 
-def _keep_one_position(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
+def _keep_one_position(
+    analysis: DependencyAnalysis, representatives: np.ndarray, is_removed: np.ndarray
+) -> bool:
     """Restore the first position of axes that would lose all; return whether there were any."""
     changed = False
     for axes in analysis.stored.values():
         for axis in axes:
-            if axis.size and gone[representatives[axis]].all():
-                gone[representatives[axis[0]]] = False
+            if axis.size and is_removed[representatives[axis]].all():
+                is_removed[representatives[axis[0]]] = False
                 changed = True
     return changed
 
@@ -128,26 +130,26 @@ class _Liveness:
         }
         self.outputs = {ref.node for ref in analysis.graph.outputs}
 
-    def restore(self, gone: np.ndarray) -> bool:
-        """Restore channels in ``gone`` that are needed; return whether there were any."""
+    def restore(self, is_removed: np.ndarray) -> bool:
+        """Restore channels in ``is_removed`` that are needed; return whether there were any."""
         changed = False
         idle: set[Node] = set()
         for node in self.nodes:
             readers = self.readers.get(node)
             empty = all(
-                any(gone[channel_map].all() for channel_map in channel_maps)
+                any(is_removed[channel_map].all() for channel_map in channel_maps)
                 for channel_maps in self.channel_maps[node]
             )
             if node not in self.outputs and (empty or (readers and idle.issuperset(readers))):
                 idle.add(node)
                 continue
             for each in self.reductions.get(node, ()):
-                if each.into is not None and gone[self.representatives[each.into]].all():
+                if each.into is not None and is_removed[self.representatives[each.into]].all():
                     continue
                 needed = each.channels[~each.free]
-                if gone[self.representatives[needed]].any():
+                if is_removed[self.representatives[needed]].any():
                     self.analysis.channels.keep(needed, each.reason)
-                    gone[self.representatives[needed]] = False
+                    is_removed[self.representatives[needed]] = False
                     changed = True
         return changed
 
@@ -155,7 +157,7 @@ class _Liveness:
 def equalize_groups(
     analysis: DependencyAnalysis,
     representatives: np.ndarray,
-    gone: np.ndarray,
+    is_removed: np.ndarray,
     scores: np.ndarray | None = None,
 ) -> bool:
     """Restore channels so that the groups of a convolution lose equally many inputs and outputs.
@@ -164,31 +166,33 @@ def equalize_groups(
     restored first, and of these the ones with the largest ``scores``. Return whether any was restored.
     """
     sides = []
-    excess = np.zeros(len(gone), np.int64)
+    excess = np.zeros(len(is_removed), np.int64)
     for groups in analysis.groups.values():
         inner, outer = representatives[groups.inner], representatives[groups.outer]
-        remaining = ~(gone[inner].all(1) & gone[outer].all(1))
+        remaining = ~(is_removed[inner].all(1) & is_removed[outer].all(1))
         for side in (inner[remaining], outer[remaining]):
-            lost = gone[side].sum(1)
+            lost = is_removed[side].sum(1)
             common = min(lost.min(initial=side.shape[1]), side.shape[1] - 1)
             sides.append((side, common))
             np.add.at(excess, side, np.broadcast_to((lost - common)[:, None], side.shape))
     changed = False
     for side, common in sides:
         for group in side:
-            lost = group[gone[group]]
+            lost = group[is_removed[group]]
             order = np.lexsort((np.zeros(len(lost)) if scores is None else -scores[lost], -excess[lost]))
             for representative in lost[order].tolist():
-                if gone[group].sum() > common:
+                if is_removed[group].sum() > common:
                     analysis.channels.keep(
                         np.array([representative]), "all groups of a convolution lose equally many"
                     )
-                    gone[representative] = False
+                    is_removed[representative] = False
                     changed = True
     return changed
 
 
-def _restore_rectangles(analysis: DependencyAnalysis, representatives: np.ndarray, gone: np.ndarray) -> bool:
+def _restore_rectangles(
+    analysis: DependencyAnalysis, representatives: np.ndarray, is_removed: np.ndarray
+) -> bool:
     """Restore channels whose removal would leave a hole in a value; return whether there were any."""
     changed = False
     for abstract in analysis.abstract_values.values():
@@ -196,7 +200,7 @@ def _restore_rectangles(analysis: DependencyAnalysis, representatives: np.ndarra
             if len(varying(channel_map)) < 2:
                 continue
             channels = representatives[channel_map]
-            removed = gone[channels]
+            removed = is_removed[channels]
             if not removed.any():
                 continue
             partial = np.ones(channel_map.shape, bool)
@@ -205,7 +209,7 @@ def _restore_rectangles(analysis: DependencyAnalysis, representatives: np.ndarra
                 partial &= ~removed.all(others, keepdims=True)
             holes = removed & partial
             if holes.any():
-                gone[channels[holes]] = False
+                is_removed[channels[holes]] = False
                 changed = True
     return changed
 
@@ -224,7 +228,7 @@ def couple_rectangles(analysis: DependencyAnalysis) -> None:
                 analysis.channels.couple(np.take(channel_map, [0], axis), channel_map)
 
 
-def kept_zero_rows(analysis: DependencyAnalysis, gone: np.ndarray, names: dict[Node, str]) -> list[str]:
+def kept_zero_rows(analysis: DependencyAnalysis, is_removed: np.ndarray, names: dict[Node, str]) -> list[str]:
     """Return sentences about rows of weights that are zero and are kept nevertheless, and why."""
     notes: list[str] = []
     for node, axes in analysis.stored.items():
@@ -232,7 +236,7 @@ def kept_zero_rows(analysis: DependencyAnalysis, gone: np.ndarray, names: dict[N
         if len(axes) < 2 or value is None or node not in names:
             continue
         value = np.broadcast_to(value, node.avals[0].shape)
-        zero = ~(value != 0).reshape(len(axes[0]), -1).any(1) & ~gone[axes[0]]
+        zero = ~(value != 0).reshape(len(axes[0]), -1).any(1) & ~is_removed[axes[0]]
         reasons = dict.fromkeys(analysis.channels.reason(int(a)) for a in axes[0][zero])
         if any(reasons):
             why = ", and ".join(filter(None, reasons))

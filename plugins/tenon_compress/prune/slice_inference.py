@@ -27,7 +27,7 @@ SliceRule: TypeAlias = list[list[int] | list[int | None] | list[_Bounds]]
 
 
 def slices_left(
-    graph: CapturedGraph, abstract_values: dict[Ref, AbstractValue], gone: np.ndarray
+    graph: CapturedGraph, abstract_values: dict[Ref, AbstractValue], is_removed: np.ndarray
 ) -> list[tuple[slice, bool]]:
     """Return the replacement of every requested slice, in order, and whether its axis has channels.
 
@@ -42,7 +42,9 @@ def slices_left(
         chosen = np.arange(size)[each.asked]
         channel_maps = [channel_map for channel_map in abstract.channel_maps if axis in varying(channel_map)]
         others = tuple(i for i in range(len(abstract.shape)) if i != axis)
-        stays = np.logical_and.reduce([~gone[a].all(others) for a in channel_maps] or [np.ones(size, bool)])
+        stays = np.logical_and.reduce(
+            [~is_removed[a].all(others) for a in channel_maps] or [np.ones(size, bool)]
+        )
         changed = changed or not stays.all()
         left = (np.cumsum(stays) - 1)[chosen[stays[chosen]]]
         steps = np.unique(np.diff(left)).tolist() or [1]

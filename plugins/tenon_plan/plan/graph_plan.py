@@ -77,9 +77,9 @@ class GraphPlan:
             kind = "constant" if node.kind == "constant" else kinds.get(node.label)
             if kind is not None:
                 state[kind] = state.get(kind, 0) + _bytes(node.avals[0])
-        given = {symbol: each.example for symbol, each in graph.symbols.items()} | sizes
+        symbol_sizes = {symbol: each.example for symbol, each in graph.symbols.items()} | sizes
         return cls(
-            name, given, len(fixed.calls), state,
+            name, symbol_sizes, len(fixed.calls), state,
             sum(math.prod(n.avals[0].shape) for n in fixed.states if kinds[n.label] == "parameter"),
             sum(_bytes(node.avals[0]) for node in fixed.arguments),
             sum(_bytes(ref.aval) for ref in fixed.outputs),

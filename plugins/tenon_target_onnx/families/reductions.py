@@ -34,10 +34,10 @@ _OPERATORS = {
 @form(*_OPERATORS)
 def write_reduction(b: Builder, node: Node) -> str:
     """Write the operator; in the dtype of the result, or a wider one."""
-    own, given = node.avals[0].dtype, node.args[0].aval.dtype
+    own, input_dtype = node.avals[0].dtype, node.args[0].aval.dtype
     dtype = wide(own) if own != BOOL else _INT32
-    if given.kind in "iu" and own.kind not in "fV":
-        dtype = np.result_type(dtype, wide(given))
+    if input_dtype.kind in "iu" and own.kind not in "fV":
+        dtype = np.result_type(dtype, wide(input_dtype))
     axes = tuple(sorted(a % max(len(node.args[0].aval.shape), 1) for a in node.attrs["axes"]))
     name = reduced(
         b, _OPERATORS[node.name], b.value(node.args[0], dtype), axes, bool(node.attrs.get("keepdims"))

@@ -148,7 +148,7 @@ def write_max_pool_gradient(b: Builder, node: Node) -> Value:
     kernel, stride = (1, 1, *node.attrs["kernel"]), (1, 1, *node.attrs["stride"])
     padding = [(0, 0), (0, 0), *_padding(node, x.shape[2:], g.shape[2:])]
     cut = [min(after, 0) for _, after in padding]
-    whole = x
+    uncropped = x
     if any(cut):  # the padding of the operation may not be negative
         x = b.pad(x, [0] * x.rank, cut, 0)
         padding = [(low, max(high, 0)) for low, high in padding]
@@ -166,8 +166,8 @@ def write_max_pool_gradient(b: Builder, node: Node) -> Value:
         f"stablehlo.return %$both : {scalar}"
     )
     (result,) = b.generic("select_and_scatter", [x, g, first], properties, regions, [(x.dtype, x.shape)])
-    ends = [n - s for n, s in zip(whole.shape, x.shape, strict=True)] if any(cut) else [0] * x.rank
-    return b.convert(b.pad(result, [0] * x.rank, ends, 0, shape=whole.shape), node.avals[0].dtype)
+    ends = [n - s for n, s in zip(uncropped.shape, x.shape, strict=True)] if any(cut) else [0] * x.rank
+    return b.convert(b.pad(result, [0] * x.rank, ends, 0, shape=uncropped.shape), node.avals[0].dtype)
 
 
 def _divisors(node: Node, sizes: Sequence[int]) -> np.ndarray:

@@ -158,8 +158,8 @@ class Placement(Family):
             return self.clone()
         if turns == 2:
             return self.flip(first, second)
-        turned = self.transpose(first, second)
-        return turned.flip(first) if turns == 1 else turned.flip(second)
+        transposed = self.transpose(first, second)
+        return transposed.flip(first) if turns == 1 else transposed.flip(second)
 
     @as_function()
     @runs_in("usual", cuda="float32")

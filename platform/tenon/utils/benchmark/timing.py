@@ -155,9 +155,9 @@ class Timer:
         clock = statistics.median(self._seconds(0) for _ in range(5))
         number = 1
         while True:
-            taken = self._seconds(number)
-            long = clock / taken <= 1e-4 and taken >= least / 1000
-            if long or taken > least or number * 10 > _MOST_RUNS:
+            seconds = self._seconds(number)
+            long = clock / seconds <= 1e-4 and seconds >= least / 1000
+            if long or seconds > least or number * 10 > _MOST_RUNS:
                 return number
             number *= 10
 
