@@ -48,7 +48,9 @@ def test_nothing_is_changed_where_there_is_nothing_to_share(facts, environment):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("first", ["", "import numpy; "], ids=["tenon-first", "numpy-first"])
+@pytest.mark.parametrize(
+    "first", ["", pytest.param("import numpy; ", marks=pytest.mark.slow)], ids=["tenon-first", "numpy-first"]
+)
 def test_ranks_use_one_blas_thread_each_whatever_is_imported_first(first):
     code = (
         first + "import tenon, numpy as np\n"
@@ -97,7 +99,9 @@ def test_a_number_of_threads_that_is_none_is_refused(text):
         limit_threads(None, {"TENON_NUM_THREADS": text})
 
 
-@pytest.mark.parametrize("first", ["", "import numpy; "], ids=["tenon-first", "numpy-first"])
+@pytest.mark.parametrize(
+    "first", [pytest.param("", marks=pytest.mark.slow), "import numpy; "], ids=["tenon-first", "numpy-first"]
+)
 def test_tenon_num_threads_holds_in_a_single_process(first):
     code = first + "import tenon; print(tenon.get_num_threads(), tenon.config.DECIDED['threads'])"
     environment = {**os.environ, "TENON_NUM_THREADS": "1", "OMP_NUM_THREADS": "2"}

@@ -16,7 +16,9 @@ def distance_from_orthogonal(weight):
 
 
 @pytest.mark.parametrize("name", ["matrix_exp", "cayley", "householder"])
-@pytest.mark.parametrize("shape", [(4, 6), (6, 4), (5, 5)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(4, 6), *(pytest.param(s, marks=pytest.mark.slow) for s in ((6, 4), (5, 5)))], ids=str
+)
 def test_orthogonal_weights_stay_orthogonal_for_200_steps(name, shape):
     tenon.manual_seed(0)
     layer = parametrizations.orthogonal(nn.Linear(*shape), orthogonal_map=name)

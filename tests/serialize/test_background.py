@@ -143,7 +143,9 @@ def test_saving_costs_the_caller_a_small_part_of_the_writing(tmp_path):
     assert min(stalls) < 0.3 * min(whole)
 
 
-@pytest.mark.parametrize("moments", [4, pytest.param(50, marks=pytest.mark.manual)])
+@pytest.mark.parametrize(
+    "moments", [1, pytest.param(4, marks=pytest.mark.slow), pytest.param(50, marks=pytest.mark.manual)]
+)
 def test_a_kill_at_any_moment_leaves_a_valid_file(tmp_path, moments):
     step = 0
     for moment in range(moments):

@@ -174,6 +174,7 @@ def test_an_entry_that_is_no_machine_code_is_compiled_again(kept, tmp_path):
     assert run(kept, tmp_path) == [[2, 4, 6], 1, 0]
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_made_costs_the_cache_only(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
