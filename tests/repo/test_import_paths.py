@@ -94,13 +94,13 @@ def test_submodules_of_a_package_with_two_names_have_two_names():
 
 
 def test_a_class_is_one_class_under_every_path():
-    from tenon.compat.jit import ScriptModule
+    from tenon.compat.jit import ScriptList
 
-    old = b"ctenon.jit\nScriptModule\n."  # a pickle that names it by its second path
+    old = b"ctenon.jit\nScriptList\n."  # a pickle that names it by its second path
 
-    assert pickle.loads(old) is ScriptModule is pickle.loads(pickle.dumps(ScriptModule))
-    assert inspect.getmodule(ScriptModule) is tenon.jit
-    assert inspect.getsourcefile(tenon.jit) == inspect.getsourcefile(ScriptModule)
+    assert pickle.loads(old) is ScriptList is pickle.loads(pickle.dumps(ScriptList))
+    assert inspect.getmodule(ScriptList) is tenon.jit
+    assert inspect.getsourcefile(tenon.jit) == inspect.getsourcefile(ScriptList)
 
 
 def test_what_is_not_there_is_said_by_the_name_that_was_asked_for():
