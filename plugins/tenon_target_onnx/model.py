@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -180,13 +180,17 @@ def write(model: Model, path: Path, largest: int = LARGEST) -> None:
     proto.CopyFrom(model.proto)
     beside = model.nbytes > largest
     external = {n: a for n, a in model.arrays.items() if beside and a.nbytes > _SMALL}
-    stored = [
-        _external(onnx, n, a, o, path) for (n, a), o in zip(external.items(), _offsets(external), strict=True)
-    ]
-    proto.graph.initializer.extend(stored)
-    inline = {n: a for n, a in model.arrays.items() if n not in external}
-    proto.graph.initializer.extend(_tensor(onnx, name, array) for name, array in inline.items())
-    checked = _checked(onnx, proto, bool(external))
+    offsets = dict(zip(external, _offsets(external), strict=True))
+    checked = _with_weights(
+        onnx,
+        _checked(onnx, proto, model),
+        (
+            _external(onnx, name, array, offsets[name], path)
+            if name in external
+            else _tensor(onnx, name, array)
+            for name, array in model.arrays.items()
+        ),
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     if external:
         with replacing(_data_of(path)) as file:
@@ -202,9 +206,17 @@ def bytes_of(model: Model) -> bytes:
     onnx = onnx_package()
     proto = onnx.ModelProto()
     proto.CopyFrom(model.proto)
-    proto.graph.initializer.extend(_tensor(onnx, name, array) for name, array in model.arrays.items())
-    content: bytes = _checked(onnx, proto, False).SerializeToString(deterministic=True)
+    weights = (_tensor(onnx, name, array) for name, array in model.arrays.items())
+    checked = _with_weights(onnx, _checked(onnx, proto, model), weights)
+    content: bytes = checked.SerializeToString(deterministic=True)
     return content
+
+
+def _with_weights(onnx: Any, proto: ModelProto, weights: Iterable[TensorProto]) -> ModelProto:  # the package
+    """Put all weights in the place of those with which the model was checked."""
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(weights)
+    return proto
 
 
 def _data_of(path: Path) -> Path:
@@ -236,11 +248,19 @@ def _tensor(onnx: Any, name: str, array: np.ndarray) -> TensorProto:  # the pack
     return tensor
 
 
-def _checked(onnx: Any, proto: ModelProto, external: bool) -> ModelProto:  # the package
-    """Return the model with inferred shapes, after onnx's checks."""
+def _checked(onnx: Any, proto: ModelProto, model: Model) -> ModelProto:  # the package
+    """Return the model with inferred shapes, after onnx's checks, without its large weights.
+
+    The checks copy the whole model several times, so large weights are inputs of what they see.
+    """
+    own = len(proto.graph.input)
+    for name, array in model.arrays.items():
+        if array.nbytes > _SMALL:
+            proto.graph.input.append(_described(onnx, name, Aval(array.shape, array.dtype)))
+        else:
+            proto.graph.initializer.append(_tensor(onnx, name, array))
     try:
-        if not external:
-            onnx.checker.check_model(proto)
+        onnx.checker.check_model(proto)
         result: ModelProto = onnx.shape_inference.infer_shapes(
             proto, check_type=True, strict_mode=True, data_prop=True
         )
@@ -249,4 +269,5 @@ def _checked(onnx: Any, proto: ModelProto, external: bool) -> ModelProto:  # the
             f"the package onnx refuses the model: {error}. That is an error of the target onnx; please "
             "report it with the model."
         ) from error
+    del result.graph.input[own:]
     return result
