@@ -144,15 +144,15 @@ class Writer:
             args = tuple(self._argument(a) for a in sized.args)
             attrs = {name: self._argument(value) for name, value in sized.attrs.items()}
             name = operator_name(node)
-            made = self.graph.create_node("call_function", target_of(node), args, attrs, name)
-        self._describe(made, node)
+            call = self.graph.create_node("call_function", target_of(node), args, attrs, name)
+        self._describe(call, node)
         visible = node.op.outputs or len(node.avals)
         if node.op.outputs == 1:
-            self.values[node.out()] = self._valued(made, node.avals[0])
+            self.values[node.out()] = self._valued(call, node.avals[0])
             return
-        made.meta["val"] = tuple(Tensor.make(aval, META) for aval in node.avals[:visible])
+        call.meta["val"] = tuple(Tensor.make(aval, META) for aval in node.avals[:visible])
         for index in range(min(visible, len(node.avals))):
-            item = self.graph.call_function(operator.getitem, (made, index))
+            item = self.graph.call_function(operator.getitem, (call, index))
             self.values[node.out(index)] = self._valued(item, node.avals[index])
 
     def _layer_or_method(self, sized: Node, node: Node) -> fx.Node | None:
