@@ -1,6 +1,7 @@
 """``tenon export`` and ``tenon verify``: from a finished run to a bundle that checks itself."""
 
 import json
+import shutil
 import sys
 
 import pytest
@@ -55,6 +56,56 @@ def test_any_batch_size(run, tmp_path):
     assert list(bundle.graph.symbols) == ["batch"]
     assert {len(each.inputs[0]) for each in bundle.vectors.runs} == {1, 2, 4}
     assert call("verify", tmp_path / "out").exit_code == 0
+
+
+def test_a_batch_size_with_a_limit(run, tmp_path):
+    done = call("export", run, "-o", tmp_path / "out", "--batch-size", 2, "--max-batch-size", 3)
+
+    assert done.exit_code == 0, done.output
+    bundle = load(tmp_path / "out")
+    assert bundle.graph.symbols["batch"].most == 3
+    assert {len(each.inputs[0]) for each in bundle.vectors.runs} == {1, 2, 3}
+    assert call("verify", tmp_path / "out").exit_code == 0
+    wrong = call("export", run, "-o", tmp_path / "no", "--batch-size", 4, "--max-batch-size", 3)
+    assert wrong.exit_code == 2 and "is less than --batch-size 4" in wrong.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "shape", [["--batch-size", 1], ["--max-batch-size", 4], ["--train", "--batch-size", 8]]
+)
+def test_all_targets_of_a_run(run, tmp_path, shape):
+    names = "numpy,c" if "--train" in shape else "numpy,c,onnx"
+    assert call("export", run, "--to", names, "-o", tmp_path / "out", *shape).exit_code == 0
+
+    checked = call("verify", tmp_path / "out", "--require-all")
+
+    assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options", [["--prune", 0.5], ["--quantize", "int8"], ["--prune", 0.5, "--quantize", "int8"]]
+)
+def test_all_targets_of_a_compressed_run(run, tmp_path, options):
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    assert call("compress", copy, "--set", "epochs=1", *options).exit_code == 0
+    small = copy / "compressed" / "model.safetensors"
+    assert call("export", small, "--to", "numpy,c,onnx", "-o", tmp_path / "out").exit_code == 0
+
+    checked = call("verify", tmp_path / "out", "--require-all")
+
+    assert checked.exit_code == 0, checked.output
+
+
+def test_a_range_of_few_sizes_is_written_or_refused(run, tmp_path):
+    few = call("export", run, "--to", "numpy", "-o", tmp_path / "few", "--max-batch-size", 4)
+    fewer = call("export", run, "--to", "numpy", "-o", tmp_path / "fewer", "--max-batch-size", 2)
+
+    assert few.exit_code == 0, few.output
+    assert call("verify", tmp_path / "few").exit_code == 0
+    assert fewer.exit_code == 2 and "fewer than three sizes above 1" in fewer.output
 
 
 def test_a_training_step_is_exported(run, tmp_path):

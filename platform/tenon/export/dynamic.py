@@ -12,7 +12,7 @@ from typing import NoReturn, TypeAlias
 
 import numpy as np
 
-from tenon.errors import ArgumentError, CaptureError
+from tenon.errors import ArgumentError, CaptureError, LoweringError
 from tenon.export import sizes
 from tenon.export.captured import CapturedGraph, Symbol
 from tenon.export.places import Path, integers, put
@@ -116,7 +116,13 @@ def transformed(graph: CapturedGraph, transform: Callable[[CapturedGraph], Captu
     """Apply ``transform``, which takes a graph of plain integers, to a graph with symbols."""
     if not graph.symbols:
         return transform(graph)
-    samples = next(sample_sizes(graph.symbols))
+    samples = next(sample_sizes(graph.symbols), None)
+    if samples is None:
+        ranges = ", ".join(f"{name} from {s.least} to {s.most}" for name, s in graph.symbols.items())
+        raise LoweringError(
+            f"{ranges}: there are fewer than three sizes above 1 to compare. Widen the range, or write the "
+            "graph at given sizes: graph.at(...)."
+        )
     result = merged([transform(graph.at(**sizes)) for sizes in samples], samples)
     return at_example(result, graph.symbols, graph.dynamic, graph.example)
 
@@ -145,6 +151,8 @@ CHOICES: tuple[Choice, ...] = (
     lambda n: (2 * n, 3 * n, 5 * n, 4 * n, 7 * n),
     lambda n: (n, n - 1, (n + 1) // 2, n // 2, n // 3),
     lambda n: (n, n // 2, n // 4),
+    lambda n: (n, n + 1, n + 2),
+    lambda n: (n - 1, n, n + 1),
 )
 
 

@@ -30,6 +30,8 @@ from tenon.training.session import Session
 
 #: The runs of the test vectors, each a batch of other samples; of a training step they follow one another.
 _RUNS, _STEPS = 3, 10
+#: Options that a bundle, whose graph is captured, has no use for.
+_OF_RUNS = frozenset({"batch_size", "train", "any_batch_size", "max_batch_size", "data", "trust"})
 
 
 @click.command()
@@ -39,6 +41,9 @@ _RUNS, _STEPS = 3, 10
 @click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1), help="Of the input.")
 @click.option("--train", is_flag=True, help="Export a training step: forward, backward and optimizer.")
 @click.option("--any-batch-size", is_flag=True, help="Let the size of the batch change from run to run.")
+@click.option(
+    "--max-batch-size", type=click.IntRange(1), help="Let it change from 1 to this; C needs a limit."
+)
 @click.option("--data", help="module:name of the data, where the run's own is not installed here.")
 @click.option("--trust", is_flag=True, help="Import whatever the run names, though it was written elsewhere.")
 @click.option("--overwrite", is_flag=True, help="Replace the folder if it exists.")
@@ -49,6 +54,7 @@ def export(
     batch_size: int,
     train: bool,
     any_batch_size: bool,
+    max_batch_size: int | None,
     data: str | None,
     trust: bool,
     overwrite: bool,
@@ -62,6 +68,8 @@ def export(
     try:
         if runs.is_launched():
             raise ConfigError("tenon export runs in one process; start it without a launcher.")
+        if max_batch_size is not None and max_batch_size < batch_size:
+            raise ConfigError(f"--max-batch-size {max_batch_size} is less than --batch-size {batch_size}.")
         chosen = _targets(targets)
         bundles.free_place(output, overwrite)
         if (run / bundles.MANIFEST).is_file():
@@ -70,7 +78,8 @@ def export(
             model = None
         else:
             session = _opened(run, train, data, trust)
-            graph, calls = _of_run(session, batch_size, train, any_batch_size)
+            changes = any_batch_size or max_batch_size is not None
+            graph, calls = _of_run(session, batch_size, train, changes, max_batch_size)
             model = None if train else session.model
         folder = bundles.save(graph, output, targets=chosen, calls=calls, overwrite=overwrite, model=model)
     except TenonError as error:
@@ -91,9 +100,7 @@ def _refuse_options_of_runs() -> None:
     context = click.get_current_context()
     for parameter in context.command.params:
         name = str(parameter.name)
-        if name in ("batch_size", "train", "any_batch_size", "data") and (
-            context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        ):
+        if name in _OF_RUNS and (context.get_parameter_source(name) is not ParameterSource.DEFAULT):
             raise ConfigError(
                 f"the graph of a bundle is captured already; {parameter.opts[0]} needs the folder of the run."
             )
@@ -128,7 +135,7 @@ def _opened(run: Path, train: bool, data: str | None, trust: bool) -> Session:
 
 
 def _of_run(
-    session: Session, batch_size: int, train: bool, any_batch_size: bool
+    session: Session, batch_size: int, train: bool, any_batch_size: bool, most: int | None
 ) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
     """Return the graph of a run's model or training step, and the arguments of test runs."""
     count = _STEPS if train else _RUNS
@@ -152,13 +159,16 @@ def _of_run(
             for name, leaf in zip(names, leaves, strict=True)
             if isinstance(leaf, Tensor) and leaf.ndim
         }
-        calls += [tuple(each) for each in ([] if train else _others(session, batch_size))]
-    return capture(function, *calls[0], train=train, dynamic=dynamic), calls
+        calls += [tuple(each) for each in ([] if train else _others(session, batch_size, most))]
+    graph = capture(function, *calls[0], train=train, dynamic=dynamic)
+    if most is not None:
+        graph.symbols["batch"] = graph.symbols["batch"].bounded(1, most)
+    return graph, calls
 
 
-def _others(session: Session, batch_size: int) -> list[tuple[Nested, ...]]:
-    """Return the arguments of test runs with batches of other sizes."""
-    sizes = (1, batch_size + 2)
+def _others(session: Session, batch_size: int, most: int | None) -> list[tuple[Nested, ...]]:
+    """Return the arguments of test runs with batches of other sizes, up to ``most``."""
+    sizes = (1, batch_size + 2 if most is None else min(batch_size + 2, most))
     return [(inputs,) for size in sizes for inputs, _ in runs.batches(session, session.data.test, size, 1)]
 
 
