@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from tenon.export.runner import Runner as Runner
     from tenon.export.signature import ScalarInput as ScalarInput
     from tenon.export.signature import Signature as Signature
+    from tenon.export.sizes import fit as fit_sizes  # noqa: F401 - offered under another name
     from tenon.export.target import Target as Target
     from tenon.export.tracing import Trace as Trace
     from tenon.export.tracing import trace as trace
