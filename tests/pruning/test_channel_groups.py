@@ -25,12 +25,12 @@ def test_groups_name_the_axes_that_shrink_together():
     assert channel_groups(graph) == [
         ChannelGroup(
             (
-                ("0.weight", 0), ("0.bias", 0), ("1.weight", 0), ("1.bias", 0), ("1.running_mean", 0),
-                ("1.running_var", 0), ("4.weight", 1),
+                ("0.bias", 0), ("0.weight", 0), ("1.bias", 0), ("1.running_mean", 0), ("1.running_var", 0),
+                ("1.weight", 0), ("4.weight", 1),
             ),
             6,
         ),
-        ChannelGroup((("4.weight", 0), ("4.bias", 0), ("6.weight", 1)), 8),
+        ChannelGroup((("4.bias", 0), ("4.weight", 0), ("6.weight", 1)), 8),
     ]  # fmt: skip
 
 

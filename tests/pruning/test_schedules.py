@@ -20,6 +20,7 @@ from tenon.prune import Gradual, Lottery, OneShot, Pruner
 from tenon.training import loop
 from tenon.training.checkpoint import fetch
 from tenon.training.command import resolve
+from tenon.training.trust import Trust
 
 
 def net():
@@ -244,7 +245,7 @@ def test_a_run_of_a_lottery_goes_back_with_its_optimizer_and_schedule_and_resume
     whole = run_of(tmp_path, *lines)
     checkpoint = min((whole.folder / "checkpoints").glob("*.safetensors"))
 
-    session = run_of(tmp_path, *lines, resumed=fetch(whole.communicator, checkpoint))
+    session = run_of(tmp_path, *lines, resumed=fetch(whole.communicator, checkpoint, Trust()))
 
     assert checkpoint.stem.endswith("05") and session.step == whole.step == 12
     assert whole.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.5 ** (2 + 12 - 6))
@@ -258,7 +259,7 @@ def test_a_run_that_goes_on_ends_with_the_masks_of_one_that_was_not_interrupted(
     whole = run_of(tmp_path, *lines)
     checkpoint = min((whole.folder / "checkpoints").glob("*.safetensors"))
 
-    session = run_of(tmp_path, *lines, resumed=fetch(whole.communicator, checkpoint))
+    session = run_of(tmp_path, *lines, resumed=fetch(whole.communicator, checkpoint, Trust()))
 
     masks = {name: b for name, b in session.model.named_buffers() if name.endswith("_mask")}
     assert session.step == whole.step == 12
@@ -277,7 +278,7 @@ def test_a_run_goes_on_from_a_checkpoint_that_version_0_1_0_wrote(tmp_path):
     lines += ["prune.amount = 0.5", "prune.what = 'weights'", "prune.schedule = 'lottery'"]
     lines += ["prune.every = 6", "prune.rewind = 1", "checkpoint.every = 0"]
 
-    folder, saved = fetch(launch(), Path(file))
+    folder, saved = fetch(launch(), Path(file), Trust())
     session = run_of(tmp_path, *lines, resumed=(folder, saved), width=1)
 
     (section,) = host().save_sections(session).values()

@@ -41,12 +41,13 @@ def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = No
     kept = _kept_values(graph, written)
     for write in graph.writes:
         label = write.target.label
-        target = written.names.get(label)
+        target, value = written.names.get(label), kept[write.value]
         if write.target.value is None:
             owner = next(n for n in written.graph.nodes if n.op == "placeholder" and n.name == target)
         else:
             owner = written.graph.get_attr(label)
-        written.graph.call_method("copy_", (owner, kept[write.value]))
+            value = written.graph.call_method("detach", (value,))
+        written.graph.call_method("copy_", (owner, value))
     outputs = tuple(kept[ref] for ref in graph.outputs)
     structured = all(
         isinstance(r, Result) or is_plain(r) for r in graph.signature.returned

@@ -139,8 +139,8 @@ class Writer:
         return made
 
     def _call(self, sized: Node, node: Node) -> None:
-        made = self._layer_or_method(sized, node)
-        if made is None:
+        call = self._layer_or_method(sized, node)
+        if call is None:
             args = tuple(self._argument(a) for a in sized.args)
             attrs = {name: self._argument(value) for name, value in sized.attrs.items()}
             name = operator_name(node)

@@ -20,7 +20,7 @@ Place = tuple[Node, int] | tuple[int, int]
 class ChannelGroup:
     """Channels, heads or units along the same axes of the same weights; one is removed from all of them."""
 
-    #: The names of parameters and buffers, and the axis of each along which the channels lie.
+    #: The names of parameters and buffers, sorted, and the axis of each along which the channels lie.
     axes: tuple[tuple[str, int], ...]
     #: How many there are. A head is one, though it has several positions along its axes.
     count: int
@@ -38,7 +38,7 @@ def channel_groups(graph: CapturedGraph | ExportedProgram) -> list[ChannelGroup]
     >>> model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2)).eval()
     >>> for group in channel_groups(tenon.export.capture(model, tenon.ones(1, 4))):
     ...     print(group.count, *group.axes)
-    6 ('0.weight', 0) ('0.bias', 0) ('2.weight', 1)
+    6 ('0.bias', 0) ('0.weight', 0) ('2.weight', 1)
     """
     captured = graph.captured if isinstance(graph, ExportedProgram) else graph
     if not isinstance(captured, CapturedGraph):
@@ -60,7 +60,7 @@ def channel_groups(graph: CapturedGraph | ExportedProgram) -> list[ChannelGroup]
     representatives, can = prunable(analysis)
     axes = axes_of_channels(analysis.stored, representatives, can)
     return [
-        ChannelGroup(tuple((node.label, axis) for node, axis in axes[peers[0]]), len(peers))
+        ChannelGroup(tuple(sorted((node.label, axis) for node, axis in axes[peers[0]])), len(peers))
         for peers in alike(analysis, representatives, axes)
     ]
 

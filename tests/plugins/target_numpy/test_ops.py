@@ -52,6 +52,8 @@ def check_values(compute, name, dtype):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # numbers too large for float16
             arrays = sample.arrays(dtype)
+        if any(isinstance(a, np.ndarray) and a.dtype.kind == "c" for a in arrays):
+            continue  # refused: weights and vectors are safetensors, which have no complex numbers
         function, places, xs = bound(sample, arrays)
         graph = capture(function, *xs)
         with warnings.catch_warnings():
