@@ -170,6 +170,8 @@ class Cases:
 
 
 _PARAM = type(pytest.param())
+#: Fixtures that undo or collect what one test did: its cases stay apart.
+_UNDONE_AFTERWARDS = frozenset({"capfd", "capsys", "monkeypatch", "recwarn", "tmp_path"})
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -177,6 +179,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test of what is ``together``, which costs 3 ms less a case; one of each case where a file is named or ``-k``."""
     definition, config = metafunc.definition, metafunc.config
     if definition.get_closest_marker("together") is None or not _folders(config) or config.option.keyword:
+        return
+    if not _UNDONE_AFTERWARDS.isdisjoint(metafunc.fixturenames):
         return
     marks = [mark for mark in definition.own_markers if mark.name == "parametrize"]
     definition.own_markers[:] = [mark for mark in definition.own_markers if mark.name != "parametrize"]
