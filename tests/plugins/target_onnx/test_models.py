@@ -65,7 +65,7 @@ def test_composites_that_onnx_has_are_one_node_each():
     recurrent = operators(program(capture(*_flat(example("lstm_tagger")))).model_proto)
     assert recurrent.count("LSTM") == 4 and "Sigmoid" not in recurrent
     resnet = operators(program(capture(*_flat(example("resnet")))).model_proto)
-    assert resnet.count("BatchNormalization") == resnet.count("Conv") == 6
+    assert resnet.count("BatchNormalization") == resnet.count("Conv") == 20
     assert operators(program(capture(*_flat(example("unet")))).model_proto).count("ConvTranspose") == 1
 
 
