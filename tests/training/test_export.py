@@ -252,3 +252,27 @@ def test_wrong_requests_are_refused_in_one_line(run, tmp_path):
         done = call(*args)
         assert done.exit_code != 0 and text in done.output and "Traceback" not in done.output
     assert not (tmp_path / "out").exists()
+
+
+def test_a_target_that_cannot_run_here_says_which_extra_to_install(run, tmp_path, monkeypatch):
+    class Absent(ReferenceTarget):
+        name = "absent"
+
+        def unavailable(self):
+            return "running it needs: pip install 'tenon-platform[jax]'"
+
+    class Plugin:
+        @hookimpl
+        def tenon_targets(self):
+            return {"absent": Absent}
+
+    plugin = Plugin()
+    manager.register(plugin)
+    monkeypatch.setenv("COLUMNS", "200")
+    try:
+        assert call("export", run, "--to", "absent", "-o", tmp_path / "out").exit_code == 0
+        checked = call("verify", tmp_path / "out")
+    finally:
+        manager.unregister(plugin)
+
+    assert "not run" in checked.output and "pip install 'tenon-platform[jax]'" in checked.output

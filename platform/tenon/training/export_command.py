@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 from click.core import ParameterSource
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from tenon import serialize
@@ -222,7 +223,8 @@ def verify(folder: Path, targets: tuple[str, ...], graph_only: bool, require_all
     table = Table("target", "result", "largest difference", "seconds", "reason")
     for verdict in report.verdicts:
         excess = "-" if verdict.excess is None else f"{verdict.excess:.3g} x tolerance"
-        table.add_row(verdict.target, verdict.status, excess, f"{verdict.seconds:.2f}", verdict.reason)
+        cells = (verdict.target, verdict.status, excess, f"{verdict.seconds:.2f}", verdict.reason)
+        table.add_row(*map(escape, cells))  # a reason may name an extra: tenon-platform[jax]
     console = Console()
     console.print(table)
     click.echo(f"{report.runs} runs, tolerance {report.absolute:.3g} + {report.relative:.3g} x |output|")
