@@ -174,7 +174,7 @@ def test_a_program_is_saved_and_loaded_without_pickle(tmp_path):
 
     assert isinstance(read, ExportedProgram) and extra == {"note": "trained on digits"}
     assert [info.filename for info in zipfile.ZipFile(tmp_path / "digits.pt2").infolist()] == [
-        "graph.json", "weights.safetensors", "program.json", "extra/note",
+        "graph.json", "program.json", "weights.safetensors", "extra/note",
     ]  # fmt: skip
     x = tenon.randn(5, 1, 8, 8)
     with tenon.no_grad():

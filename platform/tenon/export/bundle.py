@@ -24,29 +24,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from tenon import serialize
 from tenon.compat.version import __version__
 from tenon.engine.types import Array, Nested
-from tenon.errors import BundleError, CheckpointError, CheckpointWriteError, LoweringError
+from tenon.errors import BundleError, CheckpointWriteError, LoweringError
 from tenon.export import schema
+from tenon.export.archive import WEIGHTS, read_tensors, tensors_of
 from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
+from tenon.export.json_types import Json
 from tenon.export.target import Target
-from tenon.export.values import Json
 from tenon.export.vectors import Run, Vectors, make_vectors
 from tenon.plugins import registry
-from tenon.tensors.creation.create import wrap
-from tenon.tensors.tensor import Tensor
 
 SCHEMA, VERSION = "tenon.bundle", 1
-MANIFEST, GRAPH, WEIGHTS, VECTORS = (
-    "manifest.json",
-    "graph.json",
-    "weights.safetensors",
-    "vectors.safetensors",
-)
+MANIFEST, GRAPH, VECTORS = "manifest.json", "graph.json", "vectors.safetensors"
 #: The largest manifest that is read, and the most files of a bundle.
 _MAX_MANIFEST, _MAX_FILES = 1 << 24, 10_000
 _PIECE = 1 << 20
@@ -102,7 +94,7 @@ def save(
         destination.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
         _write_json(partial / GRAPH, document)
-        serialize.save({name: _tensor(array) for name, array in arrays.items()}, partial / WEIGHTS)
+        serialize.save(tensors_of(arrays), partial / WEIGHTS)
         _save_vectors(partial / VECTORS, vectors)
         for target, own in zip(chosen, lowered, strict=True):
             (partial / target.name).mkdir()
@@ -177,16 +169,12 @@ def _lowered(graph: CapturedGraph, targets: Sequence[Target]) -> list[CapturedGr
     return lowered
 
 
-def _tensor(array: Array) -> Tensor:
-    return wrap(np.array(array, order="C"), device="cpu")
-
-
 def _save_vectors(path: Path, vectors: Vectors) -> None:
-    arrays: dict[str, Tensor] = {}
+    arrays: dict[str, Array] = {}
     for number, run in enumerate(vectors.runs):
         for side, each in (("inputs", run.inputs), ("outputs", run.outputs)):
-            arrays |= {f"{number}.{side}.{i}": _tensor(array) for i, array in enumerate(each)}
-    serialize.save(arrays, path)
+            arrays |= {f"{number}.{side}.{i}": array for i, array in enumerate(each)}
+    serialize.save(tensors_of(arrays), path)
 
 
 def _write_json(path: Path, document: object) -> None:
@@ -255,7 +243,7 @@ def _loaded(place: Path) -> Bundle:
         if name not in files:
             raise BundleError(f"{place / MANIFEST} lists no {name}, which every bundle has.")
     document = schema.parse(_content(place / GRAPH, schema.MAX_FILE), str(place / GRAPH))
-    graph = schema.from_document(document, _arrays(place / WEIGHTS), str(place / GRAPH))
+    graph = schema.from_document(document, read_tensors(place / WEIGHTS), str(place / GRAPH))
     vectors = _read_vectors(place, manifest, graph)
     names = manifest.get("targets")
     if not isinstance(names, list) or not all(isinstance(n, str) and n.isidentifier() for n in names):
@@ -305,19 +293,8 @@ def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:
     return list(files)
 
 
-def _arrays(path: Path) -> dict[str, Tensor]:
-    """Return the tensors in a safetensors file."""
-    try:
-        loaded = serialize.load(path)
-    except CheckpointError as error:
-        raise BundleError(str(error)) from error
-    if not isinstance(loaded, dict) or not all(isinstance(t, Tensor) for t in loaded.values()):
-        raise BundleError(f"{path} does not hold tensors by name.")
-    return loaded
-
-
 def _read_vectors(place: Path, manifest: Mapping[str, Json], graph: CapturedGraph) -> Vectors:
-    arrays = _arrays(place / VECTORS)
+    arrays = read_tensors(place / VECTORS)
     counts = {"inputs": len(graph.arguments), "outputs": len(graph.outputs)}
     try:
         stated = manifest["vectors"]

@@ -11,8 +11,8 @@ from tenon.engine.types import Array
 from tenon.errors import LoweringError
 from tenon.export import values
 from tenon.export.captured import CapturedGraph
+from tenon.export.json_types import Json
 from tenon.export.signature import Result, Signature, TensorArgument
-from tenon.export.values import Json
 from tenon.graph.graph import Node, Ref
 from tenon.tensors.tensor import Tensor
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
 import tenon.ops  # noqa: F401 - defines the ops
 from tenon.engine.aval import Aval
@@ -19,6 +18,7 @@ from tenon.export import values
 from tenon.export.captured import CapturedGraph, Guard, Symbol
 from tenon.export.document import SCHEMA, VERSION
 from tenon.export.document import to_document as to_document
+from tenon.export.json_types import Json, as_list, as_object, as_string
 from tenon.export.places import expressions, put
 from tenon.export.signature import Result, ScalarInput, Signature, TensorArgument
 from tenon.export.sizes import Expression
@@ -37,8 +37,6 @@ _NODE_KEYS = {
     "scalar": {"kind", "function", "args", "name", "value", "increment"},
     "call": {"kind", "op", "args", "attrs", "outputs", "module", "where", "phase"},
 }
-#: JSON data; its structure is checked where it is read.
-Json: TypeAlias = Any
 
 
 def parse(data: bytes, source: str) -> dict[str, Json]:
@@ -112,9 +110,9 @@ class _Reader:
         }  # fmt: skip
         if unknown:
             raise BundleError(f"unknown entries {sorted(unknown)}.")
-        for name, entry in _dict(document["symbols"]).items():
+        for name, entry in as_object(document["symbols"]).items():
             self._symbol(name, entry)
-        nodes = _list(document["nodes"])
+        nodes = as_list(document["nodes"])
         if len(nodes) > MAX_NODES:
             raise BundleError(f"{len(nodes):,} nodes; at most {MAX_NODES:,} are read.")
         for position, entry in enumerate(nodes):
@@ -122,12 +120,12 @@ class _Reader:
                 self._node(entry)
             except (LookupError, TypeError, ValueError, TenonError) as error:
                 raise BundleError(f"node {position}: {error}") from error
-        graph.outputs = [self._ref(ref) for ref in _list(document["outputs"])]
+        graph.outputs = [self._ref(ref) for ref in as_list(document["outputs"])]
         graph.writes = [
             Write(graph.nodes[_index(w["target"], len(graph.nodes))], self._ref(w["value"]))
-            for w in _list(document["writes"])
+            for w in as_list(document["writes"])
         ]
-        graph.guards = [self._guard(entry) for entry in _list(document["guards"])]
+        graph.guards = [self._guard(entry) for entry in as_list(document["guards"])]
         graph.signature = self._signature(document["signature"])
         graph.dynamic = self._dynamic()
         unused = set(self.arrays) - self.names
@@ -191,7 +189,7 @@ class _Reader:
 
     def _aval(self, entry: Mapping[str, Json]) -> Aval:
         """Return a shape and dtype; the shape may contain expressions."""
-        shape, dtype = _list(entry["shape"]), values.dtype_named(entry["dtype"])
+        shape, dtype = as_list(entry["shape"]), values.dtype_named(entry["dtype"])
         if len(shape) > MAX_AXES:
             raise BundleError(f"a shape of {len(shape)} axes; at most {MAX_AXES} are read.")
         extents = [values.decode(extent, self.decoder) for extent in shape]
@@ -229,23 +227,24 @@ class _Reader:
             return
         if function not in FUNCTIONS:
             raise BundleError(f"there is no function {function!r:.80} of numbers.")
-        given = [values.decode(a, self.decoder) for a in _list(entry["args"])]
+        given = [values.decode(a, self.decoder) for a in as_list(entry["args"])]
         args = tuple(arg if arg.__class__ is Ref and arg.scalar else _number(arg) for arg in given)
         self.result.scalar(function, args)
 
     def _call(self, entry: Mapping[str, Json]) -> None:
         op = known_op(_text(entry["op"]))
-        args = tuple(values.decode(a, self.decoder) for a in _list(entry["args"]))
+        args = tuple(values.decode(a, self.decoder) for a in as_list(entry["args"]))
         attrs = {
-            _text(name): values.decode(value, self.decoder) for name, value in _dict(entry["attrs"]).items()
+            _text(name): values.decode(value, self.decoder)
+            for name, value in as_object(entry["attrs"]).items()
         }
-        node = self.result.call(op, args, attrs, tuple(self._aval(o) for o in _list(entry["outputs"])))
+        node = self.result.call(op, args, attrs, tuple(self._aval(o) for o in as_list(entry["outputs"])))
         node.module, node.where = (_text(entry.get("module", "")), _text(entry.get("where", "")))
         node.phase = _text(entry.get("phase", ""))
         self._resolve_sizes(node)
 
     def _ref(self, ref: Json) -> Ref:
-        position, index = _list(ref)
+        position, index = as_list(ref)
         node = self.result.nodes[_index(position, len(self.result.nodes))]
         outputs = 1 if node.kind == "scalar" else len(node.avals)
         return Ref(node, _index(index, outputs))
@@ -262,7 +261,7 @@ class _Reader:
     def _signature(self, entry: Mapping[str, Json]) -> Signature:
         arguments = [
             TensorArgument(_text(a["tensor"])) if "tensor" in a else values.decode(a["value"])
-            for a in _list(entry["arguments"])
+            for a in as_list(entry["arguments"])
         ]
         given = [a.name for a in arguments if isinstance(a, TensorArgument)]
         own = [n.label for n in self.result.inputs if n.label not in self.states]
@@ -271,7 +270,7 @@ class _Reader:
         outputs = len(self.result.outputs)
         returned = [
             Result(_index(r["output"], outputs)) if "output" in r else values.decode(r["value"])
-            for r in _list(entry["returned"])
+            for r in as_list(entry["returned"])
         ]
         in_spec, out_spec = (values.decode_spec(entry["in"]), values.decode_spec(entry["out"]))
         if in_spec.num_leaves != len(arguments) or out_spec.num_leaves != len(returned):
@@ -305,22 +304,9 @@ def check_size(aval: Aval) -> None:
             )
 
 
-def _list(value: Json) -> list[Json]:
-    if type(value) is not list:
-        raise BundleError(f"a {type(value).__name__} is where a list belongs.")
-    return value
-
-
-def _dict(value: Json) -> dict[str, Json]:
-    if type(value) is not dict:
-        raise BundleError(f"a {type(value).__name__} is where an object belongs.")
-    return value
-
-
 def _text(value: Json) -> str:
-    if type(value) is not str:
-        raise BundleError(f"a {type(value).__name__} is where a string belongs.")
-    if not value.isprintable():
+    """Return a string that can be printed: it may be a name or a place."""
+    if not as_string(value).isprintable():
         raise BundleError(f"the text {value!r:.80} has characters that cannot be printed.")
     return value
 

@@ -16,13 +16,12 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.errors import BundleError, LoweringError
+from tenon.export.json_types import Json
 from tenon.export.sizes import Expression, Size, parse
 from tenon.graph.graph import Node, Ref
 from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.pytree import LEAF, TreeSpec
 
-#: JSON data; its structure is checked where it is read.
-Json: TypeAlias = Any
 #: A plain value of any type.
 Plain: TypeAlias = Any
 #: Nested values and arguments that are read.

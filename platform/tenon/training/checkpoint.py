@@ -8,7 +8,6 @@ folder.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 from pathlib import Path
 from typing import TypeAlias
@@ -23,6 +22,7 @@ from tenon.errors import CheckpointError
 from tenon.plugins.manager import host
 from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
+from tenon.serialize.named import NamedBytes
 from tenon.serialize.user_key import is_signed, sign
 from tenon.training import randomness
 from tenon.training.config import canonical
@@ -108,7 +108,7 @@ def fetch(communicator: Communicator, run: Path, trust: Trust) -> Resumed:
         data = communicator.broadcast(data, 0, name="checkpoint").wait()
     path = Path(name)
     folder = path.parent.parent if path.parent.name == FOLDER else path.parent
-    sections = read_checkpoint(_Content(data.data, name))
+    sections = read_checkpoint(NamedBytes(data.data, name))
     saved = sections.get("config")
     settings = _settings(saved, path)
     if imports(settings):
@@ -127,14 +127,6 @@ def _settings(saved: object, path: Path) -> dict[str, object]:
         if isinstance(settings, dict):
             return settings
     raise CheckpointError(f"{path} holds no configuration of a run: `tenon train` did not write it.")
-
-
-class _Content(io.BytesIO):
-    """The bytes of a file, with the name by which errors call it."""
-
-    def __init__(self, content: memoryview, name: str) -> None:
-        super().__init__(content)
-        self.name = name
 
 
 def restore(session: Session, saved: Sections) -> None:

@@ -12,11 +12,11 @@ True
 ``tracing.py`` is ``trace``; ``recorder.py`` records, ``free_sizes.py`` finds the sizes that may change,
 ``program.py`` writes a graph as Python, ``script_module.py`` has the classes of what is returned,
 ``checking.py`` compares it with the function,
-``archive.py`` writes files, and ``restore.py`` reads them.
+``content.py`` says what files have and writes them, and ``restore.py`` reads them.
 """
 
-from tenon.export.jit.archive import save
 from tenon.export.jit.checking import TracingCheckError
+from tenon.export.jit.content import save
 from tenon.export.jit.freezing import freeze, optimize_for_inference
 from tenon.export.jit.recorder import TracerWarning, is_tracing
 from tenon.export.jit.restore import load

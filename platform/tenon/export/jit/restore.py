@@ -1,35 +1,26 @@
-"""``load``: make a module of a file that ``archive.py`` wrote, which is treated as hostile."""
+"""``load``: make a module of a file that ``content.py`` wrote, which is treated as hostile."""
 
 from __future__ import annotations
 
 import keyword
 import os
-import tempfile
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
-from tenon import serialize
 from tenon.device import DeviceLike
-from tenon.errors import ArgumentError, BundleError, CheckpointError, TenonError, UnsupportedError
-from tenon.export import schema
-from tenon.export.jit.archive import MODULE, SCHEMA, VERSION, WEIGHTS
+from tenon.errors import ArgumentError, BundleError, TenonError, UnsupportedError
+from tenon.export import archive, schema
+from tenon.export.jit.content import MODULE, SCHEMA, VERSION
 from tenon.export.jit.free_sizes import Sizes
 from tenon.export.jit.program import Program, program_of
-from tenon.export.jit.script_module import (
-    RecursiveScriptModule,
-    ScriptModule,
-    with_programs,
-)
+from tenon.export.jit.script_module import RecursiveScriptModule, ScriptModule, with_programs
+from tenon.export.json_types import Json, as_flag, as_object, as_string
 from tenon.nn.parameter import Parameter
 from tenon.tensors.tensor import Tensor
 
-#: JSON data; its structure is checked where it is read.
-Json: TypeAlias = Any
-#: The largest array file, and extra file, that is read from an archive.
-_MAX_BYTES = 1 << 36
 #: The deepest tree of modules that is read.
 _MAX_DEPTH = 256
 
@@ -38,7 +29,7 @@ class TraceFileError(BundleError, RuntimeError):
     """A file is damaged, or none that ``tenon.jit.save`` wrote; a RuntimeError as in PyTorch."""
 
 
-def refuse_foreign(names: Sequence[str], source: str) -> None:
+def refuse_foreign(names: Collection[str], source: str) -> None:
     """Raise UnsupportedError for archives of other formats, by the names of the files in them."""
     if any("/code/" in f"/{name}" for name in names) or any(n.endswith("constants.pkl") for n in names):
         raise UnsupportedError(
@@ -78,20 +69,19 @@ def load(
                 "bundle."
             )
     try:
-        with zipfile.ZipFile(f) as archive:
-            refuse_foreign(archive.namelist(), source)
-            document = schema.parse(_read(archive, MODULE, schema.MAX_FILE), f"{source}: {MODULE}")
+        with zipfile.ZipFile(f) as opened:
+            present = set(opened.namelist())
+            refuse_foreign(present, source)
+            document = archive.document(opened, MODULE, source)
             schema.check_schema(document, SCHEMA, VERSION, source)
             methods, graphs = document.get("methods"), {}
             for name in methods if isinstance(methods, dict) else ():
-                data = _read(archive, f"methods/{name}.json", schema.MAX_FILE)
-                graphs[name] = schema.parse(data, f"{source}: methods/{name}.json")
-            weights = _read(archive, WEIGHTS, _MAX_BYTES)
-            extras = {} if _extra_files is None else _extra_files
-            present = set(archive.namelist())
-            for name in extras:
-                member = f"extra/{name}"
-                extras[name] = _read(archive, member, _MAX_BYTES) if member in present else b""
+                graphs[name] = archive.document(opened, f"methods/{name}.json", source)
+            arrays = archive.tensors(opened, source)
+            extras = {
+                name: archive.member(opened, f"extra/{name}") if f"extra/{name}" in present else b""
+                for name in _extra_files or ()
+            }
     except UnsupportedError:
         raise
     except BundleError as error:
@@ -100,27 +90,10 @@ def load(
         raise TraceFileError(
             f"{source} is no file of tenon.jit.save, or a damaged one: {error}. tenon.load reads checkpoints."
         ) from error
-    return restored(document, graphs, _arrays(weights, source), source, map_location)
-
-
-def _arrays(weights: bytes, source: str) -> dict[str, Tensor]:
-    with tempfile.TemporaryDirectory(prefix="tenon-jit-") as folder:
-        path = Path(folder) / WEIGHTS
-        path.write_bytes(weights)
-        try:
-            arrays = serialize.load(path)
-        except CheckpointError as error:
-            raise TraceFileError(f"{source}: {error}") from error
-    if not isinstance(arrays, dict):
-        raise TraceFileError(f"{source}: {WEIGHTS} does not hold tensors by name.")
-    return arrays
-
-
-def _read(archive: zipfile.ZipFile, name: str, limit: int) -> bytes:
-    info = archive.getinfo(name)
-    if info.compress_type != zipfile.ZIP_STORED or info.file_size > limit:
-        raise BundleError(f"{name} is compressed, or has more than {limit:,} bytes.")
-    return archive.read(name)
+    result = restored(document, graphs, arrays, source, map_location)
+    if _extra_files is not None:
+        _extra_files.update(extras)
+    return result
 
 
 def restored(
@@ -167,7 +140,7 @@ class _Reader:
             raise BundleError(f"unknown entries {sorted(unknown)}.")
         root = self._tree(self.document["root"], 0)
         stored = SimpleNamespace()
-        methods = _object(self.document["methods"])
+        methods = as_object(self.document["methods"])
         if not methods:
             raise BundleError("there are no methods.")
         programs = {_name(name): self._method(name, entry, root, stored) for name, entry in methods.items()}
@@ -176,27 +149,27 @@ class _Reader:
     def _tree(self, entry: Json, depth: int) -> ScriptModule:
         if depth > _MAX_DEPTH:
             raise BundleError(f"modules are nested deeper than {_MAX_DEPTH}.")
-        entry = _object(entry)
+        entry = as_object(entry)
         if "same" in entry:
             return self.modules[_number(entry["same"], len(self.modules))]
         module = RecursiveScriptModule()
         self.modules.append(module)
-        module.__dict__["_original_name"] = _text(entry["name"])
-        module.training = _flag(entry["training"])
-        for name, stored in _object(entry["parameters"]).items():
-            module.register_parameter(_text(name), None if stored is None else self._parameter(stored))
-        for name, stored in _object(entry["buffers"]).items():
+        module.__dict__["_original_name"] = as_string(entry["name"])
+        module.training = as_flag(entry["training"])
+        for name, stored in as_object(entry["parameters"]).items():
+            module.register_parameter(as_string(name), None if stored is None else self._parameter(stored))
+        for name, stored in as_object(entry["buffers"]).items():
             if stored is None:
-                module.register_buffer(_text(name), None)
+                module.register_buffer(as_string(name), None)
             else:
-                module.register_buffer(name, self._stored(stored["tensor"]), _flag(stored["persistent"]))
-        for name, child in _object(entry["children"]).items():
+                module.register_buffer(name, self._stored(stored["tensor"]), as_flag(stored["persistent"]))
+        for name, child in as_object(entry["children"]).items():
             part: Any = None if child is None else self._tree(child, depth + 1)  # None reserves the name
-            module.add_module(_text(name), part)
+            module.add_module(as_string(name), part)
         return module
 
     def _stored(self, name: Json) -> Tensor:
-        tensor = self.tensors.get(_text(name))
+        tensor = self.tensors.get(as_string(name))
         if tensor is None:
             raise BundleError(f"no tensor {name!r:.200} is stored.")
         return tensor
@@ -204,17 +177,17 @@ class _Reader:
     def _parameter(self, entry: Json) -> Parameter:
         name, tensor = entry["tensor"], self._stored(entry["tensor"])
         if not isinstance(tensor, Parameter):
-            tensor = self.tensors[name] = Parameter(tensor, requires_grad=_flag(entry["grad"]))
+            tensor = self.tensors[name] = Parameter(tensor, requires_grad=as_flag(entry["grad"]))
         return tensor
 
     def _method(self, name: str, entry: Json, root: ScriptModule, stored: SimpleNamespace) -> Program:
-        own = {label: self._stored(key) for label, key in _object(entry["tensors"]).items()}
+        own = {label: self._stored(key) for label, key in as_object(entry["tensors"]).items()}
         graph = schema.from_document(self.graphs[name], own, f"methods/{name}.json")
         if graph.guards or graph.scalars:
             raise BundleError(f"the method {name!r} has guards or numbers that change.")
         paths: dict[int, str] = {}
-        for label, path in _object(entry["paths"]).items():
-            *parts, last = _text(path).split(".")
+        for label, path in as_object(entry["paths"]).items():
+            *parts, last = as_string(path).split(".")
             holder: Any = root  # a module
             for part in parts:
                 holder = holder._modules[part]
@@ -225,10 +198,12 @@ class _Reader:
         given, named = graph.signature.in_spec.children_specs
         if len(arguments) != len(given.children_specs) + len(named.children_specs):
             raise BundleError(f"the method {name!r} has another number of arguments than its graph.")
-        reasons = {(_text(label), _number(axis, 64)): _text(why) for label, axis, why in entry["fixed"]}
-        sizes = Sizes(graph, _flag(entry["any_shape"]), reasons)
+        reasons = {
+            (as_string(label), _number(axis, 64)): as_string(why) for label, axis, why in entry["fixed"]
+        }
+        sizes = Sizes(graph, as_flag(entry["any_shape"]), reasons)
         return program_of(
-            sizes, name=name, owner=_text(entry["owner"]), arguments=arguments, paths=paths, stored=stored
+            sizes, name=name, owner=as_string(entry["owner"]), arguments=arguments, paths=paths, stored=stored
         )
 
 
@@ -240,24 +215,6 @@ def _member(module: ScriptModule, name: str) -> Tensor:
     raise BundleError(f"the module has no tensor {name!r:.200}.")
 
 
-def _object(value: Json) -> dict[str, Json]:
-    if type(value) is not dict:
-        raise BundleError(f"a {type(value).__name__} stands where an object belongs.")
-    return value
-
-
-def _text(value: Json) -> str:
-    if type(value) is not str:
-        raise BundleError(f"a {type(value).__name__} stands where a text belongs.")
-    return value
-
-
-def _flag(value: Json) -> bool:
-    if type(value) is not bool:
-        raise BundleError(f"a {type(value).__name__} stands where true or false belongs.")
-    return value
-
-
 def _number(value: Json, end: int) -> int:
     if type(value) is not int or not 0 <= value < end:
         raise BundleError(f"{value!r:.80} stands where a number below {end} belongs.")
@@ -266,7 +223,7 @@ def _number(value: Json, end: int) -> int:
 
 def _name(value: Json) -> str:
     """Return ``value`` if it can be the name of an argument or method: it becomes part of generated code."""
-    name = _text(value)
+    name = as_string(value)
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__") or name == "self":
         raise BundleError(f"{name!r:.80} is no name of an argument or method.")
     return name

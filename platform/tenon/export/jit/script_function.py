@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from tenon.errors import UnsavableError
 from tenon.export.captured import CapturedGraph
-from tenon.export.jit import archive
+from tenon.export.jit import content
 from tenon.export.jit.program import STORE, Program, bound
 
 
@@ -50,7 +50,7 @@ class ScriptFunction:
         self, f: str | os.PathLike[str] | BinaryIO, _extra_files: Mapping[str, str | bytes] | None = None
     ) -> None:
         """Write the function to a file that ``tenon.jit.load`` reads as a module."""
-        archive.write(f, archive.function_entry(self), _extra_files)
+        content.write(f, content.function_entry(self), _extra_files)
 
     def save_to_buffer(self, _extra_files: Mapping[str, str | bytes] | None = None) -> bytes:
         """Return the bytes that ``save`` writes."""

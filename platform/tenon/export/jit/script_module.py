@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, ClassVar, Self
 
 from tenon.errors import ArgumentError, UnsavableError, UnsupportedError
 from tenon.export.captured import CapturedGraph
-from tenon.export.jit import archive
+from tenon.export.jit import content
 from tenon.export.jit.program import STORE, Program, bound
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
@@ -89,7 +89,7 @@ class ScriptModule(Module):
         A path is replaced atomically. ``_extra_files`` are texts or bytes that go along, by name.
         """
         self._program("program to save")
-        archive.write(f, archive.module_entry(self), _extra_files)
+        content.write(f, content.module_entry(self), _extra_files)
 
     def save_to_buffer(self, _extra_files: Mapping[str, str | bytes] | None = None) -> bytes:
         """Return the bytes that ``save`` writes."""

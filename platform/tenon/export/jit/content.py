@@ -1,4 +1,4 @@
-"""Files of traces: zip archives of ``module.json``, graphs and ``weights.safetensors``, without pickle.
+"""What files of traces contain, beyond what all archives have (``export/archive.py``).
 
 | file in the archive | content |
 |---|---|
@@ -12,29 +12,20 @@ A reader treats all of it as hostile: nothing is executed, and what does not hol
 
 from __future__ import annotations
 
-import io
-import json
 import os
-import tempfile
-import zipfile
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from tenon import serialize
 from tenon.errors import UnsupportedError
-from tenon.export import schema
+from tenon.export import archive, schema
 from tenon.export.jit.program import STORE, Program, bound
 from tenon.export.jit.retyping import present
-from tenon.serialize.atomic import replacing
-from tenon.tensors.creation.create import wrap
+from tenon.export.json_types import Json
 from tenon.tensors.tensor import Tensor
 
-#: JSON data; its structure is checked where it is read.
-Json: TypeAlias = Any
-MODULE, WEIGHTS = "module.json", "weights.safetensors"
+MODULE = "module.json"
 SCHEMA, VERSION = "tenon.trace", 1
 
 
@@ -62,7 +53,7 @@ class Content:
         self.graphs[program.name] = document
         states: dict[str, str] = {}
         constants = 0
-        for label, array in arrays.items():
+        for label in arrays:
             if label in program.paths and label in program.graph.signature.states:
                 path = program.paths[label]
                 states[label] = at[path] if path in at else self.keep(f"stored {path}", read(path))
@@ -70,7 +61,6 @@ class Content:
                 path = program.paths[f"constant {constants}"]
                 constants += 1
                 states[label] = self.keep(f"stored {path}", read(path))
-            del array
         return {
             "arguments": list(program.arguments),
             "owner": program.owner,
@@ -133,29 +123,8 @@ def write(
     f: str | os.PathLike[str] | BinaryIO, content: Content, extra_files: Mapping[str, str | bytes] | None
 ) -> None:
     """Write a file; a path is replaced atomically."""
-    tensors = {name: wrap(np.array(a, order="C"), device="cpu") for name, a in content.arrays.items()}
-    with tempfile.TemporaryDirectory(prefix="tenon-jit-") as folder:
-        path = Path(folder) / WEIGHTS
-        serialize.save(tensors, path)
-        weights = path.read_bytes()
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(_entry(MODULE), json.dumps(content.document, allow_nan=False))
-        for name, document in content.graphs.items():
-            archive.writestr(_entry(f"methods/{name}.json"), json.dumps(document, allow_nan=False))
-        archive.writestr(_entry(WEIGHTS), weights)
-        for name, extra in (extra_files or {}).items():
-            archive.writestr(_entry(f"extra/{name}"), extra)
-    if isinstance(f, str | os.PathLike):
-        with replacing(f) as target:
-            target.write(file.getvalue())
-    else:
-        f.write(file.getvalue())
-
-
-def _entry(name: str) -> zipfile.ZipInfo:
-    """Return an entry of fixed date, so that equal modules give equal files."""
-    return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    graphs = {f"methods/{name}.json": document for name, document in content.graphs.items()}
+    archive.write(f, {MODULE: content.document, **graphs}, content.arrays, extra_files)
 
 
 def save(

@@ -1,0 +1,38 @@
+"""Check the types of JSON data that may come from anybody: BundleError names what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from tenon.errors import BundleError
+
+#: JSON data; its structure is checked where it is read.
+Json: TypeAlias = Any
+
+
+def as_list(value: Json) -> list[Json]:
+    """Return ``value`` if it is a list."""
+    if type(value) is not list:
+        raise BundleError(f"a {type(value).__name__} is where a list belongs.")
+    return value
+
+
+def as_object(value: Json) -> dict[str, Json]:
+    """Return ``value`` if it is an object."""
+    if type(value) is not dict:
+        raise BundleError(f"a {type(value).__name__} is where an object belongs.")
+    return value
+
+
+def as_string(value: Json) -> str:
+    """Return ``value`` if it is a string."""
+    if type(value) is not str:
+        raise BundleError(f"a {type(value).__name__} is where a string belongs.")
+    return value
+
+
+def as_flag(value: Json) -> bool:
+    """Return ``value`` if it is true or false."""
+    if type(value) is not bool:
+        raise BundleError(f"a {type(value).__name__} is where true or false belongs.")
+    return value
