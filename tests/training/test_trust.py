@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import sys
 
 import pytest
@@ -167,13 +168,23 @@ def test_a_key_that_cannot_be_kept_signs_nothing(tmp_path, monkeypatch):
     assert not user_key.is_signed("text", "")
 
 
-def test_a_key_that_others_can_write_signs_nothing(tmp_path, monkeypatch):
+def test_an_account_without_a_home_signs_nothing(monkeypatch):
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: (_ for _ in ()).throw(KeyError(number)))
+
+    assert user_key.sign("text") == ""
+    assert not user_key.is_signed("text", "0" * 64)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o640, 0o604])
+def test_a_key_that_others_can_read_or_write_signs_nothing(tmp_path, monkeypatch, mode):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     signature = user_key.sign("text")
     assert len(signature) == 64 and user_key.is_signed("text", signature)
 
     assert not user_key.is_signed("other text", signature)
-    user_key.path().chmod(0o620)
+    user_key.path().chmod(mode)
     assert not user_key.is_signed("text", signature) and user_key.sign("text") == ""
 
 

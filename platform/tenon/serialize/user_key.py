@@ -39,18 +39,18 @@ def path() -> Path:
 
 
 def _key(create: bool) -> bytes | None:
-    """Return the key; None if there is none, others could have written it, or it cannot be created."""
-    file = path()
+    """Return the key; None if others could have read or written it, or there is none and none can be made."""
     try:
+        file = path()
         if create and not file.exists():
             _create(file)
         with file.open("rb") as opened:
             status = os.fstat(opened.fileno())
-            if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH | stat.S_IROTH):
+            if status.st_uid != os.getuid() or status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
                 return None
             key = opened.read(_BYTES + 1)
-    except OSError:
-        return None  # a home that does not exist or is read-only: nothing is recognised, which is safe
+    except (OSError, RuntimeError):
+        return None  # a read-only home, or none, of which ``expanduser`` raises a RuntimeError
     return key if len(key) == _BYTES else None
 
 
