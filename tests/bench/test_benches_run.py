@@ -39,6 +39,19 @@ def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path)
     assert all(r["ratio"]["min"] > 0 and r["ratio"]["median"] > 0 for r in found["results"])
 
 
+@pytest.mark.slow
+@pytest.mark.oracle
+def test_traces_are_timed_beside_modules_in_both_libraries(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("traces.py", "--rounds", "1", "--number", "1", tmp_path=tmp_path)
+
+    assert [(r["model"], r["train"]) for r in found["results"]] == [
+        (model, train) for model in ("linear", "mlp", "encoder layer", "cnn") for train in (False, True)
+    ]
+    assert all(time > 0 for r in found["results"] for time in r["us"])
+
+
 @pytest.mark.oracle
 @pytest.mark.manual
 def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path):
