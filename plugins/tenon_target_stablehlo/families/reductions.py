@@ -89,12 +89,17 @@ def write_logic(b: Builder, node: Node) -> Value:
     return b.convert(result, node.avals[0].dtype)
 
 
-@form("argmax", "argmin", when=lambda node: node.args[0].aval.dtype.name != "bool")
+def _has_position(node: Node) -> bool:
+    x = node.args[0].aval
+    return x.dtype.name != "bool" and (node.attrs["axis"] is not None or are_numbers(x.shape))
+
+
+@form("argmax", "argmin", when=_has_position)
 def write_position(b: Builder, node: Node) -> Value:
     """Find the extreme, then the first index that has it, or that of the first NaN."""
     x, axis = b.value(node.args[0]), node.attrs["axis"]
     if axis is None or not x.rank:
-        x, axis = b.reshape(x, (_product(node.args[0].aval.shape),)), 0
+        x, axis = b.reshape(x, (math.prod(map(int, x.shape)),)), 0
     operation = "maximum" if node.name == "argmax" else "minimum"
     extreme = reduced(b, operation, x, [axis], _start(operation, x.dtype), keep=True)
     is_extreme = b.compare("EQ", x, b.broadcast(extreme, x.shape))
@@ -104,10 +109,6 @@ def write_position(b: Builder, node: Node) -> Value:
     last = b.full(int(np.iinfo(np.int64).max), INT64, x.shape)
     first = reduced(b, "minimum", b.select(is_extreme, places, last), [axis], _start("minimum", INT64))
     return b.reshape(first, node.avals[0].shape)
-
-
-def _product(sizes: Sequence[Size]) -> Size:
-    return math.prod(map(int, sizes))
 
 
 def _running_sum(b: Builder, x: Value, node: Node) -> Value:

@@ -143,6 +143,13 @@ def test_everything_that_has_no_form_is_named_at_once():
     assert "(0 at " in str(caught.value)
 
 
+def test_the_position_among_all_elements_needs_fixed_sizes():
+    graph = capture(lambda x: x.argmax(), t.randn(4, 6), dynamic={"x": {0: "batch"}})
+
+    with pytest.raises(LoweringError, match="argmax of float32"):
+        StableHloTarget().lowered(graph)
+
+
 def test_a_decision_by_data_is_refused():
     graph = capture(lambda x: x if x.sum() > 0 else -x, t.ones(3), guards=True)
 
