@@ -1,4 +1,4 @@
-"""Matrix products and linear layers, Cholesky factors and triangular solves."""
+"""Matrix products, linear layers and Cholesky factors."""
 
 from __future__ import annotations
 
