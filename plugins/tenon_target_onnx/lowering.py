@@ -16,7 +16,6 @@ from tenon.extend import CapturedGraph, Composite, Node, Ref, errors, lower, no_
 from tenon_target_onnx.builder import DTYPES, Builder
 from tenon_target_onnx.families.elementwise import is_elementwise, write_expression
 from tenon_target_onnx.forms import FORMS, has_dtypes
-from tenon_target_onnx.sizes import expanded
 
 for _family in (
     "integers",
@@ -76,7 +75,7 @@ def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
 
     def without_form(lowered: CapturedGraph) -> list[Node]:
         _compute_known(lowered, opset)
-        failing[:] = [node for node in expanded(lowered).calls if not has_form(node, opset)]
+        failing[:] = [node for node in lowered.sized().calls if not has_form(node, opset)]
         return failing
 
     try:

@@ -15,7 +15,7 @@ from tenon.extend import Aval, CapturedGraph, errors, replacing
 from tenon_target_onnx.builder import Builder, Step
 from tenon_target_onnx.lowering import write_calls
 from tenon_target_onnx.packages import onnx_package
-from tenon_target_onnx.sizes import expanded, is_number
+from tenon_target_onnx.sizes import is_number
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -68,7 +68,7 @@ def make(graph: CapturedGraph, options: Options) -> Model:
             f"the target onnx writes opsets {OPSETS[0]} to {OPSETS[-1]}, not {options.opset}."
         )
     onnx = onnx_package()
-    graph = expanded(graph)
+    graph = graph.sized()
     b = Builder(options.opset)
     inputs = _add_inputs(b, graph, options)
     write_calls(b, graph)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tenon.extend import CapturedGraph, Ref, errors
+from tenon.extend import errors
 
 if TYPE_CHECKING:
     from tenon_target_onnx.builder import Builder
@@ -43,18 +43,3 @@ def computed(builder: Builder, size: Size) -> str:
     if size.function not in _OPERATORS:
         raise errors.LoweringError(f"the target onnx cannot compute the size {size}.")
     return builder.call(_OPERATORS[size.function], left, right)
-
-
-def expanded(graph: CapturedGraph) -> CapturedGraph:
-    """Return a copy of a graph whose nodes have expressions where sizes may change."""
-    if not getattr(graph, "symbols", None):
-        return graph
-    result = graph.copy()
-    for own, node in zip(result.nodes, graph.nodes, strict=True):
-        sized = graph.with_sizes(node)
-        if sized is not node:
-            own.avals, own.attrs = sized.avals, dict(sized.attrs)
-            own.args = tuple(
-                o if o.__class__ is Ref else s for o, s in zip(own.args, sized.args, strict=True)
-            )
-    return result

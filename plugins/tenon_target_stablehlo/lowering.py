@@ -16,7 +16,6 @@ from tenon_target_stablehlo.builder import Builder, has_elements
 from tenon_target_stablehlo.families.elementwise import is_elementwise, write_expression
 from tenon_target_stablehlo.forms import FORMS, has_dtypes
 from tenon_target_stablehlo.scalars import write_number
-from tenon_target_stablehlo.sizes import expanded
 
 for _family in (
     "indexing",
@@ -61,7 +60,7 @@ def in_stablehlo_ops(graph: CapturedGraph) -> CapturedGraph:
 
     def without_form(lowered: CapturedGraph) -> list[Node]:
         _compute_known(lowered)
-        failing[:] = [node for node in expanded(lowered).calls if not has_form(node)]
+        failing[:] = [node for node in lowered.sized().calls if not has_form(node)]
         return failing
 
     try:

@@ -18,7 +18,7 @@ from tenon import __version__
 from tenon.extend import Aval, CapturedGraph
 from tenon_target_stablehlo.builder import FLOAT64, Builder, Value
 from tenon_target_stablehlo.lowering import write_calls
-from tenon_target_stablehlo.sizes import expanded, is_number
+from tenon_target_stablehlo.sizes import is_number
 from tenon_target_stablehlo.texts import symbol_text
 
 #: The version of StableHLO whose operations are used; consumers of later versions read it.
@@ -50,7 +50,7 @@ class Module:
 
 def make(graph: CapturedGraph) -> Module:
     """Return the module of a graph, which is in calls that have a form."""
-    graph = expanded(graph)
+    graph = graph.sized()
     b, module = Builder(), Module()
     names: dict[str, int] = {}
     parameters: list[Value] = []

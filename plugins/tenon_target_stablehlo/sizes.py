@@ -7,8 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tenon.extend import CapturedGraph, Ref
-
 #: An int, or a symbolic size of a graph that was captured with ``dynamic=``.
 Size: TypeAlias = Any
 
@@ -26,18 +24,3 @@ def are_numbers(sizes: Sequence[Size]) -> bool:
 def is_one(size: Size) -> bool:
     """Whether a size is 1 in every run."""
     return is_number(size) and int(size) == 1
-
-
-def expanded(graph: CapturedGraph) -> CapturedGraph:
-    """Return a copy of a graph whose nodes have expressions where sizes may change."""
-    if not graph.symbols:
-        return graph
-    result = graph.copy()
-    for own, node in zip(result.nodes, graph.nodes, strict=True):
-        sized = graph.with_sizes(node)
-        if sized is not node:
-            own.avals, own.attrs = sized.avals, dict(sized.attrs)
-            own.args = tuple(
-                o if o.__class__ is Ref else s for o, s in zip(own.args, sized.args, strict=True)
-            )
-    return result

@@ -120,6 +120,15 @@ class CapturedGraph(Graph):
         put(sized, changes)
         return sized
 
+    def sized(self) -> CapturedGraph:
+        """Return a copy whose nodes are those of ``with_sizes``; the graph itself if no size may change."""
+        if not self.symbols:
+            return self
+        result = self.copy()
+        for node, own in zip(self.nodes, result.nodes, strict=True):
+            put(own, self.symbolic.get(node, {}))
+        return result
+
     def at(self, **sizes: int) -> CapturedGraph:
         """Return a copy of the graph for these sizes of its symbols: all its sizes are plain integers.
 
