@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from tenon.export.compiled_runner import CompiledRunner as CompiledRunner
     from tenon.export.exported_program import ExportedProgram as ExportedProgram
     from tenon.export.exported_program import unflatten as unflatten
+    from tenon.export.known import compute_known as compute_known
     from tenon.export.lowering import lower as lower
     from tenon.export.recorder import captured_values as captured_values
     from tenon.export.runner import Runner as Runner
@@ -176,6 +177,7 @@ _TARGETS = {
     "capture": "tenon.export.capture:capture",
     "captured_values": "tenon.export.recorder:captured_values",
     "cluster": "tenon.graph.cluster:",
+    "compute_known": "tenon.export.known:compute_known",
     "distributed_parts": "tenon.distributed.parts:",
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "dtype_is": "tenon.kernels.kernel_table:dtype_is",

@@ -7,12 +7,9 @@ calls.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-
-import numpy as np
 
 from tenon import ops
-from tenon.extend import CapturedGraph, Composite, Node, Ref, errors, lower, no_grad, wrap
+from tenon.extend import CapturedGraph, Composite, Node, compute_known, errors, lower
 from tenon_target_onnx.builder import DTYPES, Builder
 from tenon_target_onnx.families.elementwise import is_elementwise, write_expression
 from tenon_target_onnx.forms import FORMS, has_dtypes
@@ -70,11 +67,15 @@ def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
     """Return ``graph`` lowered to calls that have a form; LoweringError lists the others."""
     names = ops_in_onnx()
     graph = graph.copy()
-    _compute_known(graph, opset)
+
+    def cannot_write(node: Node) -> bool:
+        return not isinstance(node.op, Composite) and not has_form(node, opset)
+
+    compute_known(graph, cannot_write)
     failing: list[Node] = []
 
     def without_form(lowered: CapturedGraph) -> list[Node]:
-        _compute_known(lowered, opset)
+        compute_known(lowered, cannot_write)
         failing[:] = [node for node in lowered.sized().calls if not has_form(node, opset)]
         return failing
 
@@ -119,52 +120,6 @@ def described(node: Node, opset: int) -> str:
     form = FORMS.get(node.name)
     needed = f", which needs opset {form.opset}" if form is not None and form.opset > opset else ""
     return f"{node.name} of {', '.join(dtypes)} ({place}{needed})"
-
-
-def _compute_known(graph: CapturedGraph, opset: int) -> None:
-    """Replace calls without a form by their value where no run changes it, such as decoded weights."""
-    constant: set[Ref] = set()
-    values: dict[Ref, np.ndarray] = {}
-    changes: dict[Ref, Ref] = {}
-    nodes: list[Node] = []
-    sized: Mapping[Node, object] = getattr(graph, "symbolic", {})
-    for node in graph.nodes:
-        if node.kind == "constant" or (node.kind == "input" and node.value is not None):
-            constant.add(node.out())
-        elif (
-            node.kind == "call" and not node.effect and node.refs and constant.issuperset(node.refs)
-            and node not in sized
-        ):  # fmt: skip
-            constant.update(node.out(i) for i in range(len(node.avals)))
-            if not has_form(node, opset) and not isinstance(node.op, Composite):
-                for index, aval in enumerate(node.avals):
-                    new = Node("constant")
-                    new.value, new.label, new.avals = _value(node.out(index), values), node.label, (aval,)
-                    changes[node.out(index)] = new.out()
-                    nodes.append(new)
-                continue
-        nodes.append(node)
-    graph.nodes = nodes
-    graph.replace(changes)
-
-
-def _value(ref: Ref, values: dict[Ref, np.ndarray]) -> np.ndarray:
-    """Return a value that no run changes, computed by tenon."""
-    if ref not in values:
-        node = ref.node
-        if node.kind == "constant":
-            values[ref] = np.asarray(node.value)
-        elif node.kind == "input":
-            values[ref] = np.asarray(node.value.detach().numpy())
-        else:
-            args = [wrap(_value(a, values)) if a.__class__ is Ref else a for a in node.args]
-            with no_grad():
-                result = node.op(*args, **node.attrs)
-            results = result if isinstance(result, tuple | list) else (result,)
-            for index, each in enumerate(results):
-                array = np.ascontiguousarray(each.detach().numpy())
-                values[node.out(index)] = array.reshape(tuple(each.shape))
-    return values[ref]
 
 
 def write_calls(b: Builder, graph: CapturedGraph) -> None:

@@ -6,12 +6,9 @@ Composites without a form are decomposed (``tenon.extend.lower``); one error nam
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-
-import numpy as np
 
 from tenon import ops
-from tenon.extend import CapturedGraph, Composite, Node, Ref, errors, lower, no_grad, wrap
+from tenon.extend import CapturedGraph, Composite, Node, compute_known, errors, lower
 from tenon_target_stablehlo.builder import Builder, has_elements
 from tenon_target_stablehlo.families.elementwise import is_elementwise, write_expression
 from tenon_target_stablehlo.forms import FORMS, has_dtypes
@@ -55,11 +52,15 @@ def in_stablehlo_ops(graph: CapturedGraph) -> CapturedGraph:
     """Return ``graph`` in calls that have a form; LoweringError names all that have none."""
     names = ops_in_stablehlo()
     graph = graph.copy()
-    _compute_known(graph)
+
+    def cannot_write(node: Node) -> bool:
+        return not isinstance(node.op, Composite) and not has_form(node)
+
+    compute_known(graph, cannot_write)
     failing: list[Node] = []
 
     def without_form(lowered: CapturedGraph) -> list[Node]:
-        _compute_known(lowered)
+        compute_known(lowered, cannot_write)
         failing[:] = [node for node in lowered.sized().calls if not has_form(node)]
         return failing
 
@@ -103,54 +104,6 @@ def described(node: Node) -> str:
     dtypes = sorted({a.dtype.name for a in [*node.avals, *(r.aval for r in node.refs if not r.scalar)]})
     place = f"in {node.module or 'the function'}" + (f" at {node.where}" if node.where else "")
     return f"{node.name} of {', '.join(dtypes)} ({place})"
-
-
-def _compute_known(graph: CapturedGraph) -> None:
-    """Replace calls without a form by their value where that is constant, as of decoded weights."""
-    written = {write.target for write in graph.writes}
-    constant: set[Ref] = set()
-    values: dict[Ref, np.ndarray] = {}
-    changes: dict[Ref, Ref] = {}
-    nodes: list[Node] = []
-    sized: Mapping[Node, object] = graph.symbolic
-    for node in graph.nodes:
-        stored = node.kind == "input" and node.value is not None and node not in written
-        if node.kind == "constant" or stored:
-            constant.add(node.out())
-        elif (
-            node.kind == "call" and not node.effect and node.refs and constant.issuperset(node.refs)
-            and node not in sized
-        ):  # fmt: skip
-            constant.update(node.out(i) for i in range(len(node.avals)))
-            if not has_form(node) and not isinstance(node.op, Composite):
-                for index, aval in enumerate(node.avals):
-                    new = Node("constant")
-                    new.value, new.label, new.avals = _value(node.out(index), values), node.label, (aval,)
-                    changes[node.out(index)] = new.out()
-                    nodes.append(new)
-                continue
-        nodes.append(node)
-    graph.nodes = nodes
-    graph.replace(changes)
-
-
-def _value(ref: Ref, values: dict[Ref, np.ndarray]) -> np.ndarray:
-    """Return a constant value, computed by tenon."""
-    if ref not in values:
-        node = ref.node
-        if node.kind == "constant":
-            values[ref] = np.asarray(node.value)
-        elif node.kind == "input":
-            values[ref] = np.asarray(node.value.detach().numpy())
-        else:
-            args = [wrap(_value(a, values)) if a.__class__ is Ref else a for a in node.args]
-            with no_grad():
-                result = node.op(*args, **node.attrs)
-            results = result if isinstance(result, tuple | list) else (result,)
-            for index, each in enumerate(results):
-                array = np.ascontiguousarray(each.detach().numpy())
-                values[node.out(index)] = array.reshape(tuple(each.shape))
-    return values[ref]
 
 
 def drop_unused(graph: CapturedGraph) -> None:
