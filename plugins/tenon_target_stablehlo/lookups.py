@@ -9,7 +9,7 @@ from tenon_target_stablehlo.sizes import Size, are_numbers
 from tenon_target_stablehlo.texts import integers_text, list_text, type_text
 
 #: The operation that combines an element and its update.
-_COMBINED = {"add": "add", "multiply": "multiply", "amax": "maximum", "amin": "minimum"}
+COMBINED = {"add": "add", "multiply": "multiply", "amax": "maximum", "amin": "minimum"}
 
 
 def counted(b: Builder, index: Value, size: Size) -> Value:
@@ -78,7 +78,7 @@ def scatter(
         region = head + f"stablehlo.return %$new : {scalar}"
     else:
         region = (
-            head + f"%$both = stablehlo.{_COMBINED[reduce]} %$old, %$new : {scalar} "
+            head + f"%$both = stablehlo.{COMBINED[reduce]} %$old, %$new : {scalar} "
             f"stablehlo.return %$both : {scalar}"
         )
     return b.generic("scatter", [x, places, updates], properties, region, [(x.dtype, x.shape)])[0]

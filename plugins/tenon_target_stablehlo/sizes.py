@@ -24,3 +24,10 @@ def are_numbers(sizes: Sequence[Size]) -> bool:
 def is_one(size: Size) -> bool:
     """Whether a size is 1 in every run."""
     return is_number(size) and int(size) == 1
+
+
+def broadcast_shapes(*shapes: Sequence[Size]) -> tuple[Size, ...]:
+    """Return the shape to which all ``shapes`` broadcast."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    return tuple(next((s for s in sizes if not is_one(s)), 1) for sizes in zip(*padded, strict=True))

@@ -109,7 +109,7 @@ PROGRAMS = {"resnet18": resnet18, "gpt": gpt, "digits": digits, "mlp-int8": mlp_
 
 
 def written(name, folder):
-    """Write a model for both; return the vectors."""
+    """Write a model for each runtime; return the vectors."""
     from tenon_target_c.target import CTarget
     from tenon_target_onnx.target import OnnxTarget
     from tenon_target_stablehlo.target import StableHloTarget
@@ -208,7 +208,7 @@ def sizes(folder):
 
 
 def measured(name, rounds, seconds):
-    """Times of both in turns."""
+    """Times of each runtime in turns."""
     from tenon_target_onnx.target import session_of
 
     with tempfile.TemporaryDirectory() as path:

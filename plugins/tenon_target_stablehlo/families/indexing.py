@@ -8,8 +8,8 @@ from tenon.extend import Node, Ref
 from tenon_target_stablehlo.builder import INT64, Builder, Value
 from tenon_target_stablehlo.families.elementwise import wide
 from tenon_target_stablehlo.forms import form, is_float, is_static
-from tenon_target_stablehlo.lookups import counted, gather, grid, scatter, side_by_side, take
-from tenon_target_stablehlo.sizes import Size, are_numbers, is_number, is_one
+from tenon_target_stablehlo.lookups import COMBINED, counted, gather, grid, scatter, side_by_side, take
+from tenon_target_stablehlo.sizes import Size, are_numbers, broadcast_shapes, is_number
 from tenon_target_stablehlo.texts import type_text
 
 
@@ -43,12 +43,6 @@ def indexed_axes(node: Node) -> list[int]:
     return [a for a, k in enumerate(node.attrs["layout"]) if not isinstance(k, slice)]
 
 
-def _broadcast(shapes: list[tuple[Size, ...]]) -> tuple[Size, ...]:
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
-    return tuple(next((s for s in sizes if not is_one(s)), 1) for sizes in zip(*padded, strict=True))
-
-
 def _whole(node: Node) -> bool:
     """Whether all slices of a layout take the whole axis, and all indices are integers."""
     indices = node.args[1:] if node.name == "take" else node.args[2:]
@@ -66,7 +60,7 @@ def write_take(b: Builder, node: Node) -> Value:
     """Write ``gather`` with all indices."""
     x, *indices = (b.value(a) for a in node.args)
     axes = indexed_axes(node)
-    shape = _broadcast([i.shape for i in indices])
+    shape = broadcast_shapes(*(i.shape for i in indices))
     first = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
     return gather(b, x, _places(b, x, indices, axes, shape), axes, first)
 
@@ -79,7 +73,7 @@ def write_put(b: Builder, node: Node) -> Value:
     axes = indexed_axes(node)
     rest = [x.shape[a] for a in range(x.rank) if a not in axes]
     first = axes[0] if axes[-1] - axes[0] == len(axes) - 1 else 0
-    shape = _broadcast([i.shape for i in indices])
+    shape = broadcast_shapes(*(i.shape for i in indices))
     count = len(shape)
     values = b.broadcast(b.convert(y, x.dtype), (*rest[:first], *shape, *rest[first:]))
     order = [*range(first, first + count), *range(first), *range(first + count, values.rank)]
@@ -103,13 +97,10 @@ def _count(x: Value) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-_REDUCTIONS = {None: None, "add": "add", "multiply": "multiply", "amax": "amax", "amin": "amin"}
-
-
 def _scatters(node: Node) -> bool:
     return bool(
         node.attrs.get("include_self", True)
-        and node.attrs.get("reduce") in _REDUCTIONS
+        and node.attrs.get("reduce") in (None, *COMBINED)
         and node.args[0].aval.shape
         and node.args[1].aval.shape
         and is_static(node)

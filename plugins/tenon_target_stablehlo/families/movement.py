@@ -182,8 +182,7 @@ def write_pad(b: Builder, node: Node) -> Value:
 @form("flip")
 def write_flip(b: Builder, node: Node) -> Value:
     """Write ``reverse``."""
-    axes = node.attrs["axes"]
-    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    axes = _axes(node.attrs["axes"])
     return reversed_along(b, b.value(node.args[0]), axes) if axes else b.value(node.args[0])
 
 

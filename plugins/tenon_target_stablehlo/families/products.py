@@ -10,7 +10,7 @@ from tenon.extend import Node
 from tenon_target_stablehlo.builder import Builder, Value
 from tenon_target_stablehlo.families.elementwise import wide
 from tenon_target_stablehlo.forms import alone, form, is_float
-from tenon_target_stablehlo.sizes import Size, is_one
+from tenon_target_stablehlo.sizes import broadcast_shapes
 from tenon_target_stablehlo.texts import list_text, type_text
 
 
@@ -50,7 +50,7 @@ def write_matmul(b: Builder, node: Node) -> Value:
         x = b.reshape(x, (1, x.shape[0]))
     if y.rank == 1:
         y = b.reshape(y, (y.shape[0], 1))
-    batch = _batch(x.shape[:-2], y.shape[:-2])
+    batch = broadcast_shapes(x.shape[:-2], y.shape[:-2])
     if not y.shape[:-2]:  # one matrix for all
         result = dot(b, x, y, ([x.rank - 1], [0]))
     else:
@@ -58,12 +58,6 @@ def write_matmul(b: Builder, node: Node) -> Value:
         lead = range(len(batch))
         result = dot(b, x, y, ([x.rank - 1], [y.rank - 2]), (lead, lead))
     return b.convert(b.reshape(result, node.avals[0].shape), own)
-
-
-def _batch(one: Sequence[Size], other: Sequence[Size]) -> tuple[Size, ...]:
-    rank = max(len(one), len(other))
-    padded = [(1,) * (rank - len(s)) + tuple(s) for s in (one, other)]
-    return tuple(q if is_one(p) else p for p, q in zip(*padded, strict=True))
 
 
 def _is_linear(node: Node) -> bool:

@@ -114,7 +114,8 @@ class Model:
             shape = tuple(evaluated(size, sizes) for size in each["shape"])
             return jax.ShapeDtypeStruct(shape, jnp.dtype(each["dtype"]))
 
-        results = [shaped(described[r["name"]] if r["role"] == "state" else r) for r in self.results]
+        rows = [described[r["name"]] if r["role"] == "state" else r for r in self.results]
+        results = [shaped(row) for row in rows]
 
         def alike(*arguments: jax.Array) -> list[jax.Array]:
             arguments_by_name = dict(zip(described, arguments, strict=True))
@@ -124,7 +125,6 @@ class Model:
                 for axis, size in enumerate(a["shape"])
                 if size in self.sizes
             }
-            rows = [described[r["name"]] if r["role"] == "state" else r for r in self.results]
             return [
                 jnp.zeros(tuple(evaluated(size, known) for size in row["shape"]), result.dtype)
                 for row, result in zip(rows, results, strict=True)
