@@ -24,7 +24,7 @@ from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
 from tenon.serialize.named import NamedBytes
 from tenon.serialize.user_key import is_signed, sign
-from tenon.training import randomness
+from tenon.training import lock, randomness
 from tenon.training.config import canonical
 from tenon.training.session import Session
 from tenon.training.trust import Trust, imports, listing
@@ -47,6 +47,7 @@ def save(session: Session) -> None:
         session.optimizer.consolidate_state_dict(to=0)
     if not session.is_main:
         return
+    lock.check(session.folder)
     if session.writer is None:
         session.writer = CheckpointWriter(session.folder / FOLDER, session.config.checkpoint.keep)
     config = canonical(session.config)
@@ -77,6 +78,14 @@ def finish(session: Session) -> None:
     if session.writer is not None:
         session.writer.close()
     session.communicator.barrier()
+
+
+def folder_of(run: Path) -> Path:
+    """The run folder of ``run``, a run folder or one of its checkpoint files."""
+    if not run.is_file():
+        return run
+    path = run.absolute()
+    return path.parent.parent if path.parent.name == FOLDER else path.parent
 
 
 def has_checkpoints(run: Path) -> bool:

@@ -24,7 +24,7 @@ from tenon.errors import (
     TenonError,
     TrainingError,
 )
-from tenon.training import checkpoint, config, loop
+from tenon.training import checkpoint, config, lock, loop
 from tenon.training.recipe import Recipe, recipe_named
 from tenon.training.session import Metrics, Session
 from tenon.training.trust import IMPORTED, Trust
@@ -78,7 +78,7 @@ def train(
     try:
         if resume is not None and what is not None and not what.endswith(".toml"):
             raise ConfigError(f"--resume takes its configuration from the run; leave out {what!r}.")
-        resumed = _resumed(resume, folder, trust_in(what, overrides, trust))
+        resumed = _resumed(resume, folder, trust_in(what, overrides, trust), locked=not show_config)
         resolved, recipe = resolve(what, overrides, resumed, profile)
         if show_config:
             click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
@@ -119,15 +119,25 @@ def trust_in(what: str | None, overrides: tuple[str, ...], everything: bool = Fa
     return Trust.of(layers, [config.read_override(text) for text in overrides], everything)
 
 
-def _resumed(resume: Path | None, folder: Path | None, trust: Trust) -> checkpoint.Resumed | None:
-    """The run folder and checkpoint to resume from; None for a new run."""
+def _resumed(
+    resume: Path | None, folder: Path | None, trust: Trust, locked: bool = True
+) -> checkpoint.Resumed | None:
+    """The run folder, locked before it is read, and the checkpoint to resume from; None for a new run."""
     if resume is not None and folder is not None:
         raise ConfigError("--resume names the folder of the run already; leave out --run.")
     if folder is not None:
         # Rank 0 decides: the others may not see the folder, or see it later.
         answers = launch().all_gather_bytes(encode(checkpoint.has_checkpoints(folder)), name="run folder")
         resume = folder if decode(answers[0]) else None
-    return None if resume is None else checkpoint.fetch(launch(), resume, trust)
+    if resume is None:
+        return None
+    if locked:
+        answers = launch().all_gather_bytes(
+            encode(str(checkpoint.folder_of(resume)) if resume.exists() else ""), name="run folder"
+        )
+        if found := decode(answers[0]):  # ``fetch`` refuses what is not there
+            lock.hold(launch(), Path(found))
+    return checkpoint.fetch(launch(), resume, trust)
 
 
 def resolve(

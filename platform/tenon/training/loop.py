@@ -23,7 +23,7 @@ from tenon.errors import CommunicatorError, ConfigError, TrainingError, Unsuppor
 from tenon.functions.settings import set_num_threads
 from tenon.nn.module import Module
 from tenon.plugins.manager import host
-from tenon.training import checkpoint, parallel, signals
+from tenon.training import checkpoint, lock, parallel, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
 from tenon.training.recipe import (
@@ -67,6 +67,7 @@ def open_session(
     build_scheduler(config, build_optimizer(config, model), total)
     parallel.find_hook(config)
     folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
+    lock.hold(communicator, folder)
     session = Session(config, communicator, model, loss, data, device, folder)
     host().hook.tenon_prepare_model(model=model, session=session)
     sharded = config.data_parallel.shard_optimizer
@@ -92,6 +93,7 @@ def _check_shards(shards: int, ranks: int, model: Module) -> None:
 def run(session: Session) -> Metrics:
     """Train to the end or until a signal; return the last record of the metrics."""
     config = session.config
+    lock.hold(session.communicator, session.folder)  # held since ``open_session``, but for a second run
     steps_per_epoch = math.ceil(len(session.data.train) / config.batch_size)
     reporter: Reporter | SilentReporter = SilentReporter()
     if session.is_main:
@@ -109,6 +111,8 @@ def run(session: Session) -> Metrics:
         raise
     finally:
         hooks.tenon_session_finish(session=session, error=failure)
+        if session.writer is None or session.writer.wait(0):
+            lock.release(session.folder)  # else it is released when the program ends, after the last file
         failure = None  # breaks the reference cycle between its traceback and this frame
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import shlex
 import shutil
 import signal
@@ -28,7 +29,7 @@ import click
 
 from tenon.config import process_environment
 from tenon.distributed.processes.orphans import end_with_parent
-from tenon.distributed.processes.startup import ATTEMPT
+from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
 from tenon.distributed.processes.watchdog import STALLED
 from tenon.errors import LaunchError, TenonError
 from tenon.serialize.checkpoint import latest_valid
@@ -84,6 +85,7 @@ class Supervisor:
         self.folder = folder
         self._job: subprocess.Popen[bytes] | None = None
         self._signals: list[int] = []
+        self._identifier = secrets.token_hex(8)
 
     def run(self, ranks: int, restarts: int, min_ranks: int) -> int:
         """Make up to ``1 + restarts`` attempts; return the exit status of the last.
@@ -117,7 +119,7 @@ class Supervisor:
             [*launcher, *self.command],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
-            env={**process_environment(), ATTEMPT: str(number)},
+            env={**process_environment(), ATTEMPT: str(number), LAUNCH: self._identifier},
             start_new_session=True,
             preexec_fn=end_with_parent,
         )

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 ATTEMPT = "TENON_ATTEMPT"
 """Environment variable in which ``tenon launch`` passes the number of the attempt."""
+LAUNCH = "TENON_LAUNCH"
+"""Environment variable in which ``tenon launch`` passes an identifier that its attempts share."""
 
 
 def _launch() -> Communicator:

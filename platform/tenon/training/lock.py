@@ -1,0 +1,336 @@
+"""Lock a run folder, so that two jobs never write into one run.
+
+``lock.json`` in the folder names its owner: user, host, process, start time. It is made by ``link``, which
+is atomic on NFS too (no ``flock``), and its modification time is renewed every ``BEAT`` seconds.
+A lock whose owner is gone is taken over: on the owner's host if no process has its number and start time; on
+other hosts if it has not been renewed for ``STALE`` seconds, by the clock of the file server; at once if a
+later attempt of the same ``tenon launch``, or a later start of the same Slurm job, finds it.
+
+Taking over is a race among the jobs that find the lock stale. Whoever creates ``.lock.<token>.taken``, named
+after the stale lock's token, may replace that lock and no other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import datetime
+import errno
+import getpass
+import json
+import os
+import secrets
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TypeAlias
+
+from tenon.config import environment, process_environment
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
+from tenon.errors import TrainingError
+
+NAME = "lock.json"
+BEAT = 10.0
+STALE = 120.0
+"""Seconds without a sign of life after which an owner on another host is taken for dead."""
+DYING_TIME = 5.0
+"""Longest wait in seconds for the processes of an earlier attempt of the same launch to be gone."""
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP}
+#: The content of a lock file.
+Owner: TypeAlias = dict[str, object]
+
+
+class RunLock:
+    """The lock of ``folder``, held by this process until ``release``."""
+
+    def __init__(self, folder: Path, token: str) -> None:
+        self.folder = folder
+        self.token = token
+        self._process = os.getpid()
+        self._over = threading.Event()
+        threading.Thread(target=self._renew, name="run lock", daemon=True).start()
+
+    def check(self) -> None:
+        """Raise TrainingError if another job has taken the folder over, as one may from a suspended job."""
+        owner = _read(self.folder / NAME)
+        if owner is None or owner.get("token") != self.token:
+            now = "no job" if owner is None else _describe(owner)
+            raise TrainingError(
+                f"the run folder {self.folder} was taken over while this job was suspended or cut off: its"
+                f" lock now names {now}. Nothing more is written there; resume it once that job has ended."
+            )
+
+    def release(self) -> None:
+        """Remove the lock, if this process still holds it."""
+        if os.getpid() != self._process or self._over.is_set():
+            return  # a forked child, or released before
+        self._over.set()
+        _held.pop(self.folder, None)
+        with contextlib.suppress(OSError):
+            if (_read(self.folder / NAME) or {}).get("token") == self.token:
+                os.unlink(self.folder / NAME)
+
+    def _renew(self) -> None:
+        path = self.folder / NAME
+        while not self._over.wait(BEAT):
+            with contextlib.suppress(OSError):  # a server that is away; ``check`` notices a lost lock
+                if (_read(path) or {}).get("token") == self.token:
+                    os.utime(path)
+
+
+_held: dict[Path, RunLock] = {}
+_tokens: dict[Path, str] = {}
+"""The last lock of each folder that a rank of this job held, known to all ranks."""
+
+
+def hold(communicator: Communicator, folder: Path) -> None:
+    """Lock ``folder`` on rank 0, for all ranks; TrainingError on all if another job has it. Collective."""
+    folder = Path(os.path.realpath(folder))
+    token, problem = "", None
+    if communicator.rank == 0:
+        try:
+            token = take(folder, _tokens.get(folder)).token
+        except TrainingError as error:
+            problem = str(error)
+    answers = communicator.all_gather_bytes(encode([token, problem]), name="run lock")
+    token, problem = decode(answers[0])
+    if problem is not None:
+        raise TrainingError(problem)
+    _tokens[folder] = token  # if rank 0 is killed and others go on, they may take the lock over
+
+
+def check(folder: Path) -> None:
+    """TrainingError if this process has held the lock of ``folder`` and lost it."""
+    lock = _held.get(Path(os.path.realpath(folder)))
+    if lock is not None:
+        lock.check()
+
+
+def release(folder: Path) -> None:
+    """Release the lock of ``folder``, if this process holds it."""
+    lock = _held.get(Path(os.path.realpath(folder)))
+    if lock is not None:
+        lock.release()
+
+
+def take(folder: Path, former: str | None = None) -> RunLock:
+    """Lock ``folder``, or return the lock that this process holds; TrainingError if another job has it.
+
+    ``former``: the token of a lock whose owner is known to be gone.
+    """
+    folder = Path(os.path.realpath(folder))
+    if folder in _held:
+        return _held[folder]
+    token = secrets.token_hex(8)
+    temporary = folder / f".lock.{socket.gethostname()}.{os.getpid()}.{token}"
+    try:
+        temporary.write_text(json.dumps(_identity(token), indent=2) + "\n")
+        try:
+            _acquire(folder, temporary, token, former)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        reason = f"{error.strerror} ({error.filename})"
+        raise TrainingError(
+            f"cannot lock the run folder {folder}: {reason}. Choose another with --run FOLDER."
+        ) from error
+    lock = _held[folder] = RunLock(folder, token)
+    atexit.register(lock.release)
+    return lock
+
+
+def _acquire(folder: Path, temporary: Path, token: str, former: str | None) -> None:
+    """Make ``temporary`` the lock of ``folder``; TrainingError if it has a living owner."""
+    path = folder / NAME
+    deadline = time.monotonic() + DYING_TIME
+    while not _create(temporary, path):
+        owner = _read(path)
+        if owner is None:
+            continue  # released in between
+        age = _age(path, temporary)
+        if not _is_gone(owner, former, age):
+            if _same_launch(owner) and time.monotonic() < deadline:
+                time.sleep(0.1)  # its last processes are being ended
+                continue
+            raise TrainingError(_refusal(folder, owner, age))
+        if _replace(folder, temporary, token, owner, former):
+            return
+
+
+def _replace(folder: Path, temporary: Path, token: str, owner: Owner, former: str | None) -> bool:
+    """Replace the stale lock of ``owner``; False if it is no longer there, TrainingError if a rival does."""
+    path, last = folder / NAME, owner
+    abandoned = []
+    while not _create(temporary, claim := folder / f".lock.{last.get('token')}.taken"):
+        rival = _read(claim)
+        if rival is None:
+            return False
+        if not _is_gone(rival, former, _age(claim, temporary)):
+            raise TrainingError(_refusal(folder, rival, 0.0))
+        abandoned.append(claim)  # that job died while it took over: who claims its claim, goes on from there
+        last = rival
+    try:
+        if (_read(path) or {}).get("token") != owner.get("token"):
+            return False
+        replacement = folder / f"{temporary.name}.new"
+        replacement.write_bytes(temporary.read_bytes())
+        os.replace(replacement, path)
+        for each in abandoned:
+            each.unlink(missing_ok=True)
+        return True
+    finally:
+        claim.unlink(missing_ok=True)
+
+
+def _create(temporary: Path, path: Path) -> bool:
+    """Give ``temporary`` the second name ``path``; False if that exists."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        # The server may have linked it and its answer been lost: the file then has both names.
+        return _same(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _create_exclusively(temporary, path)
+    return True
+
+
+def _create_exclusively(temporary: Path, path: Path) -> bool:
+    """The same on file systems without links; readers wait for content that is not there yet."""
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    except FileExistsError:
+        return False
+    with open(descriptor, "wb") as file:
+        file.write(temporary.read_bytes())
+    return True
+
+
+def _read(path: Path) -> Owner | None:
+    """The owner in a lock file; None if there is none, an empty one if the file is not ours or damaged."""
+    for _ in range(20):
+        try:
+            content = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        except (ValueError, UnicodeDecodeError):
+            time.sleep(0.05)  # is being written, without links
+            continue
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except FileNotFoundError:
+        return False
+
+
+def _age(path: Path, temporary: Path) -> float:
+    """Seconds since the lock ``path`` was renewed, by the clock of the file server; 0 if it is gone."""
+    os.utime(temporary)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)  # opening asks the server, where a mere stat may be cached
+    except FileNotFoundError:
+        return 0.0
+    try:
+        return temporary.stat().st_mtime - os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+
+
+def _identity(token: str) -> Owner:
+    """This process as the owner of a lock."""
+    variables = process_environment()
+    return {
+        "token": token,
+        "owner": _user(),
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+        "started": _start_of(os.getpid()),
+        "machine": _machine(),
+        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "launch": environment(LAUNCH) or "",
+        "attempt": _number(environment(ATTEMPT)),
+        "slurm_job": variables.get("SLURM_JOB_ID", ""),
+        "slurm_restart": _number(variables.get("SLURM_RESTART_COUNT")),
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return str(os.getuid())
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isdigit() else 0
+
+
+def _machine() -> str:
+    """What tells the process numbers of this boot and container from others; empty if unknown."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _start_of(process: int) -> str:
+    """When a process started, in ticks since the boot; empty if there is none, or it is a zombie."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in "ZX" else fields[19]
+
+
+def _is_gone(owner: Owner, former: str | None, age: float) -> bool:
+    """Whether the owner of a lock that was last renewed ``age`` seconds ago has ended."""
+    machine = _machine()
+    if machine and owner.get("machine") == machine:
+        process = owner.get("process")
+        return not isinstance(process, int) or _start_of(process) != owner.get("started")
+    if former is not None and owner.get("token") == former:
+        return True
+    mine = _identity("")
+    for same, count in (("launch", "attempt"), ("slurm_job", "slurm_restart")):
+        before, after = owner.get(count), mine[count]
+        if (
+            mine[same]
+            and owner.get(same) == mine[same]
+            and isinstance(before, int)
+            and isinstance(after, int)
+            and before < after
+        ):
+            return True
+    return age > STALE
+
+
+def _same_launch(owner: Owner) -> bool:
+    """Whether the lock is of another attempt of this ``tenon launch``."""
+    mine = environment(LAUNCH)
+    return bool(mine) and owner.get("launch") == mine
+
+
+def _describe(owner: Owner) -> str:
+    return (
+        f"{owner.get('owner', 'an unknown user')}'s job on host {owner.get('host', '?')} (process"
+        f" {owner.get('process', '?')}, since {owner.get('time', '?')})"
+    )
+
+
+def _refusal(folder: Path, owner: Owner, age: float) -> str:
+    here = owner.get("machine") == _machine()
+    sign = "it is running" if here else f"last sign of life {max(age, 0):.0f} s ago"
+    after = "" if here else f" A job that shows none for {STALE:.0f} s counts as ended."
+    return (
+        f"the run folder {folder} is in use by {_describe(owner)}; {sign}. Wait for its end, or choose"
+        f" another with --run FOLDER.{after}"
+    )
