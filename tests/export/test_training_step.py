@@ -1,5 +1,7 @@
 """Capture of a training step: forward, backward and optimizer, equal to eager over ten steps."""
 
+import math
+
 import pytest
 
 import tenon
@@ -242,3 +244,25 @@ def test_the_number_of_parameters_without_gradients_does_not_matter():
 
     assert "optimizer.0.bias.exp_avg" not in graph.signature.states
     assert_same_steps(graph, step, model, optimizer, steps)
+
+
+@pytest.mark.parametrize("dtype", [tenon.float32, tenon.bfloat16])
+@pytest.mark.parametrize("base", [3.0, 0.0])
+def test_a_step_trains_the_exponent_of_a_number(base, dtype):
+    exponent = tenon.tensor([0.5, 2.0], dtype=dtype, requires_grad=True)
+    optimizer = tenon.optim.SGD([exponent], lr=0.125)
+
+    def step(x):
+        optimizer.zero_grad()
+        (base**exponent * x).sum().backward()
+        optimizer.step()
+
+    x = tenon.ones(2, dtype=dtype)
+    runner = Runner(capture(step, x, train=True))
+    runner(x)
+
+    slopes = [base**e * math.log(base or 1) for e in (0.5, 2.0)]
+    expected = [e - 0.125 * slope for e, slope in zip((0.5, 2.0), slopes, strict=True)]
+    assert runner.state["exponent"].tolist() == pytest.approx(
+        expected, rel=1e-2 if dtype.itemsize == 2 else 1e-6
+    )

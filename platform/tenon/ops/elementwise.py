@@ -152,10 +152,11 @@ class Pow(Binary):
         slope = f.mul(y, f.pow(x, _one_less(f, y)))
         return f.sum_to(f.mul(g, f.conj(slope)), shape=x.shape)
 
-    # x^y log x, and 0 where x == 0 and y >= 0; the log in out's dtype, as a negative x may meet a complex y
+    # x^y log x, and 0 where x == 0 and y >= 0, which the log reads as 1. It is taken in out's dtype, as a
+    # negative x may meet a complex y; where() of two numbers, should x be one, would have no dtype.
     def vjp_y(self, f, g, out, x, y):
         flat = f.logical_and(f.eq(x, 0), f.ge(y, 0))
-        safe = f.cast(f.where(flat, 1, x), dtype=out.dtype)
+        safe = f.add(x, f.cast(flat, dtype=out.dtype))
         slope = f.where(flat, 0.0, f.mul(out, f.log(safe)))
         return f.sum_to(f.mul(g, f.conj(slope)), shape=y.shape)
 
