@@ -92,6 +92,13 @@ class Program:
                 if is_symbolic(size) and symbol.isidentifier() and symbol not in self._symbols:
                     self._symbols.add(symbol)
                     self.lines.append(f"{symbol} = {name}.shape[{axis}]")
+        for node, name in zip(graph.arguments, self.parameters, strict=True):
+            for axis, size in enumerate(graph.with_sizes(node).avals[0].shape):
+                if is_symbolic(size) and not str(size).isidentifier():
+                    what = f"dimension {axis} of the input {node.label!r} has size {{{name}.shape[{axis}]}}; "
+                    error = f"{what}it must have {size} = {{{size}}}."
+                    self.lines.append(f"if {name}.shape[{axis}] != {size}:")
+                    self.lines.append(f"    raise ValueError(f{error!r})")
         for node in graph.states:
             self.texts[node.out()] = f"state[{node.label!r}]"
             self.arrays[node.label] = np.asarray(node.value.detach().numpy())

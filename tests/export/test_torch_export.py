@@ -183,3 +183,25 @@ def test_a_fixed_size_is_suggested():
 
     with pytest.raises(RuntimeError, match=r"(?s)Constraints violated \(c\)! .*Suggested fixes:\n  c = 4"):
         export(module, args, dynamic_shapes={"x": {0: Dim("b"), 1: Dim("c")}})
+
+
+def computed(m):
+    b = m.Dim("batch", min=2, max=16)
+    return [2 * b, b * 2, b + 1, 1 + b, b - 1, 2 * b + 1, 2 * (b + 1), (b + 1) * 2 - 2, b + 0]
+
+
+def test_computed_dims_are_those_of_torch():
+    for own, their in zip(computed(tenon.export), computed(torch.export), strict=True):
+        assert (own.__name__, own.min, own.max) == (their.__name__, their.min, their.max)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [lambda b: 1 - b, lambda b: b * -1, lambda b: b * 0, lambda b: b + 1.5, lambda b: b * 1.5],
+)
+def test_other_computed_dims_are_refused_in_the_words_of_torch(compute):
+    with pytest.raises(NotImplementedError) as theirs:
+        compute(torch.export.Dim("batch"))
+    with pytest.raises(NotImplementedError) as ours:
+        compute(Dim("batch"))
+    assert str(ours.value) == str(theirs.value)

@@ -18,12 +18,13 @@ import numpy as np
 from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, CaptureError
 from tenon.export import naming
+from tenon.export.axes import declared_axes
 from tenon.export.captured import CapturedGraph
 from tenon.export.dynamic import (
     CHOICES,
     Choice,
     at_example,
-    declared_symbols,
+    example_symbols,
     merged,
     resized,
     sample_sizes,
@@ -65,7 +66,8 @@ def capture(
 
     ``dynamic`` names sizes that may change, by argument and axis: ``{"x": {0: "batch"}}``. The function then
     runs on examples of several sizes; it has to run the same ops, and integers that differ become expressions
-    such as ``4*batch``. Each run of the graph checks the sizes of its arguments.
+    such as ``4*batch``. Sizes of arguments may be such expressions themselves: ``{"x": {0: "batch"}, "y":
+    {0: "2*batch"}}``. Each run of the graph checks the sizes of its arguments.
 
     ``whole`` names composite ops, or kinds of them (``"contract"``), that are recorded as one call each; all
     others are recorded as their parts. None records all composites as one call.
@@ -131,12 +133,16 @@ def captured_at_sizes(
     """Capture at several sizes, those of the first of ``choices`` that works, and merge the graphs."""
     leaves, spec = tree_flatten(call)
     names = naming.argument_names(function, *call)
-    symbols = declared_symbols(names, leaves, dynamic)
+    shapes = {
+        name: leaf.raw.shape for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, Tensor)
+    }
+    axes = declared_axes(dynamic, shapes)
+    symbols = example_symbols(axes, shapes)
     problem: Exception | None = None
-    for samples in sample_sizes(symbols, choices):
+    for samples in sample_sizes(symbols, axes, choices):
         try:
             graphs = [
-                captured(function, tree_unflatten(resized(names, leaves, dynamic, s), spec), train, make)
+                captured(function, tree_unflatten(resized(names, leaves, axes, s), spec), train, make)
                 for s in samples
             ]
         except CaptureError:
@@ -148,7 +154,7 @@ def captured_at_sizes(
         spell_numbers(graphs, samples)
         merged_graph = merged(graphs, samples)
         example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
-        return at_example(merged_graph, symbols, dynamic, example)
+        return at_example(merged_graph, symbols, axes, example)
     sizes = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())
     raise CaptureError(
         f"the function fails at other sizes than the example's ({sizes}): {problem or 'there are too few'} "

@@ -77,7 +77,8 @@ class CapturedGraph(Graph):
         self.example: list[Array] = []
         #: Name -> a size that may change; see ``dynamic.py``. Empty: all sizes are fixed.
         self.symbols: dict[str, Symbol] = {}
-        #: Argument -> axis -> the symbol that is its size.
+        #: Argument -> axis -> the symbol that is its size. Sizes computed from symbols, as ``2*batch``, are
+        #: in ``symbolic`` only, see ``axes.py``.
         self.dynamic: dict[str, dict[int, str]] = {}
         #: The integers in nodes that are expressions of symbols. The nodes themselves have those of the
         #: example.

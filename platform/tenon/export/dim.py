@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 from tenon.engine.types import Nested
-from tenon.errors import ArgumentError
+from tenon.errors import ArgumentError, UnsupportedError
 from tenon.export.naming import argument_names
 from tenon.export.signature import leaf_paths
+from tenon.export.sizes import affine
 from tenon.tensors.pytree import tree_children, tree_flatten
 from tenon.tensors.tensor import Tensor
 
@@ -36,8 +37,11 @@ class Hint:
 class Dim:
     """A size that may change, from ``min`` to ``max``; the same name means the same size.
 
-    >>> Dim("batch", max=64)
-    Dim('batch', max=64)
+    Sizes of other axes may be computed from it: a positive multiple, plus or minus a number.
+
+    >>> batch = Dim("batch", max=64)
+    >>> batch, 2 * batch + 1
+    (Dim('batch', max=64), 2*batch + 1)
     """
 
     AUTO: ClassVar[Hint] = Hint("AUTO")
@@ -45,25 +49,90 @@ class Dim:
     STATIC: ClassVar[Hint] = Hint("STATIC")
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
-        if not name.isidentifier():
+        if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(f"the name of a Dim, {name!r}, is no identifier.")
         self.__name__, self.min, self.max = name, 0 if min is None else min, max
         if max is not None and max < self.min:
             raise ArgumentError(f"Dim({name!r}): min = {min} is more than max = {max}.")
 
-    def _derived(self, *others: object) -> Dim:
-        raise ArgumentError(
-            f"a size computed from Dim({self.__name__!r}) is not supported in dynamic_shapes. Use Dim.AUTO, "
-            "or tenon.export.capture with a function that makes the other argument."
-        )
+    @property
+    def root(self) -> Dim:
+        """The ``Dim`` that the size is computed from: itself."""
+        return self
 
-    __add__ = __radd__ = __sub__ = __mul__ = __rmul__ = _derived
+    def _form(self) -> tuple[int, int]:
+        """Return ``(factor, shift)`` of ``factor*root + shift``."""
+        return 1, 0
+
+    def __add__(self, other: int) -> Dim:
+        factor, shift = self._form()
+        return derived(self.root, factor, shift + _whole(other, f"add {other!r} to {self.__name__}"))
+
+    def __radd__(self, other: int) -> Dim:
+        return self + other
+
+    def __sub__(self, other: int) -> Dim:
+        factor, shift = self._form()
+        return derived(self.root, factor, shift - _whole(other, f"subtract {other!r} from {self.__name__}"))
+
+    def __rsub__(self, other: int) -> Dim:
+        raise UnsupportedError(f"Attempted to negate {self.__name__}. {_FORMS}")
+
+    def __mul__(self, other: int) -> Dim:
+        what = f"multiply {other!r} with {self.__name__}"
+        if _whole(other, what, "a positive integer") < 1:
+            raise UnsupportedError(f"Attempted to {what}, where a positive integer was expected. {_FORMS}")
+        factor, shift = self._form()
+        return derived(self.root, factor * other, shift * other)
+
+    def __rmul__(self, other: int) -> Dim:
+        return self * other
 
     def __repr__(self) -> str:
         shown = [repr(self.__name__)]
         shown += [f"min={self.min}"] if self.min else []
         shown += [f"max={self.max}"] if self.max is not None else []
         return f"Dim({', '.join(shown)})"
+
+
+_FORMS = "(Only increasing linear operations with integer coefficients are supported.)"
+
+
+def _whole(value: object, what: str, expected: str = "an integer") -> int:
+    if type(value) is not int:
+        raise UnsupportedError(f"Attempted to {what}, where {expected} was expected. {_FORMS}")
+    return value
+
+
+class DerivedDim(Dim):
+    """A size computed from ``root``: ``factor*root + shift``."""
+
+    def __init__(self, root: Dim, factor: int, shift: int) -> None:
+        self.__name__ = str(affine(root.__name__, factor, shift))
+        self._root, self._factor, self._shift = root, factor, shift
+        self.min = factor * root.min + shift
+        self.max = None if root.max is None else factor * root.max + shift
+        if self.min < 0:
+            raise ArgumentError(
+                f"Expected derived min value of {self.__name__} to be >= 0. Please specify an appropriate "
+                f"min value for {root.__name__} (currently {root.min})."
+            )
+
+    @property
+    def root(self) -> Dim:
+        """The ``Dim`` that the size is computed from."""
+        return self._root
+
+    def _form(self) -> tuple[int, int]:
+        return self._factor, self._shift
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+
+def derived(root: Dim, factor: int, shift: int) -> Dim:
+    """Return ``factor*root + shift``; ``root`` itself for 1 and 0."""
+    return root if (factor, shift) == (1, 0) else DerivedDim(root, factor, shift)
 
 
 def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:

@@ -6,12 +6,13 @@ all such sizes free, then with equal ones tied, then one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from tenon.errors import CaptureError
 from tenon.export.captured import CapturedGraph
 from tenon.export.dim import Axis, Dim
+from tenon.export.sizes import affine
 
 #: Captures with these symbols: argument -> axis -> name.
 Capture: TypeAlias = Callable[[Mapping[str, Mapping[int, str]]], CapturedGraph]
@@ -29,11 +30,12 @@ def program_graph(capture: Capture, axes: Sequence[Axis]) -> CapturedGraph:
     graph = _named_graph(capture, named)
     if free:
         graph = _inferred(capture, list(named.values()), free, graph)
-    for name, group in named.items():
+    for group in named.values():
         dim = group[0].dim
         assert isinstance(dim, Dim)
-        if name in graph.symbols:
-            graph.symbols[name] = graph.symbols[name].bounded(dim.min, dim.max)
+        root = dim.root
+        if root.__name__ in graph.symbols:
+            graph.symbols[root.__name__] = graph.symbols[root.__name__].bounded(root.min, root.max)
     return graph
 
 
@@ -73,13 +75,42 @@ def _named_graph(capture: Capture, named: Mapping[str, Group]) -> CapturedGraph:
 def _fixes(capture: Capture, groups: Sequence[Group]) -> list[str]:
     """Return what to write instead of sizes that cannot change as they please."""
     equal: dict[str, str] = {}
-    for number, group in enumerate(groups):
-        for other in groups[:number]:
-            if other[0].size == group[0].size and _tried(capture, [[*other, *group]]) is not None:
-                equal[group[0].symbol] = other[0].symbol
+    roots: set[str] = set()
+    plain = [g for g in groups if not (isinstance(g[0].dim, Dim) and g[0].dim.root is not g[0].dim)]
+    for number, group in enumerate(plain):
+        for other in plain[:number]:
+            if other[0].symbol in equal:
+                continue
+            form = next((f for f in _forms(other, group) if _related(capture, other, group, f)), None)
+            if form is not None:
+                equal[group[0].symbol] = form
+                roots.add(other[0].symbol)
                 break
-    fixed = {g[0].symbol: g[0].size for g in groups if g[0].symbol not in {*equal, *equal.values()}}
+    fixed = {g[0].symbol: g[0].size for g in groups if g[0].symbol not in {*equal, *roots}}
     return [f"{name} = {value}" for name, value in {**equal, **fixed}.items()]
+
+
+def _forms(root: Group, group: Group) -> Iterator[str]:
+    """Yield the forms in which the size of ``group`` may follow from that of ``root``, simplest first."""
+    name, base, size = root[0].symbol, root[0].size, group[0].size
+    if base == size:
+        yield name
+        return
+    if base and size % base == 0 and size > base:
+        yield str(affine(name, size // base, 0))
+    yield str(affine(name, 1, size - base))
+
+
+def _related(capture: Capture, root: Group, group: Group, form: str) -> bool:
+    """Whether a capture works in which the size of ``group`` is ``form``, and that of ``root`` changes."""
+    dynamic = _dynamic([root])
+    for axis in group:
+        dynamic.setdefault(axis.argument, {})[axis.axis] = form
+    try:
+        capture(dynamic)
+    except CaptureError:
+        return False
+    return True
 
 
 def _inferred(

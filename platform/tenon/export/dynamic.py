@@ -12,15 +12,15 @@ from typing import NoReturn, TypeAlias
 
 import numpy as np
 
-from tenon.errors import ArgumentError, CaptureError, LoweringError
+from tenon.errors import ArgumentError, CaptureError, LoweringError, ShapeError
 from tenon.export import sizes
+from tenon.export.axes import Axes, Shapes, axes_of, named_axes, symbol_names, symbol_sizes
 from tenon.export.captured import CapturedGraph, Symbol
 from tenon.export.places import Path, integers, put
 from tenon.export.signature import Leaf
 from tenon.export.sizes import Expression, Size, Sizes
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.tensors.creation.create import wrap
-from tenon.tensors.tensor import Tensor
 
 
 def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> CapturedGraph:
@@ -116,7 +116,8 @@ def transformed(graph: CapturedGraph, transform: Callable[[CapturedGraph], Captu
     """Apply ``transform``, which takes a graph of plain integers, to a graph with symbols."""
     if not graph.symbols:
         return transform(graph)
-    samples = next(sample_sizes(graph.symbols), None)
+    axes = axes_of(graph)
+    samples = next(sample_sizes(graph.symbols, axes), None)
     if samples is None:
         ranges = ", ".join(f"{name} from {s.least} to {s.most}" for name, s in graph.symbols.items())
         raise LoweringError(
@@ -124,21 +125,25 @@ def transformed(graph: CapturedGraph, transform: Callable[[CapturedGraph], Captu
             "graph at given sizes: graph.at(...)."
         )
     result = merged([transform(graph.at(**sizes)) for sizes in samples], samples)
-    return at_example(result, graph.symbols, graph.dynamic, graph.example)
+    return at_example(result, graph.symbols, axes, graph.example)
 
 
 def at_example(
     graph: CapturedGraph,
     symbols: Mapping[str, Symbol],
-    dynamic: Mapping[str, Mapping[int, str]],
+    axes: Axes,
     example: list[np.ndarray],
 ) -> CapturedGraph:
     """Return ``graph``, which has expressions of ``symbols``, with the integers of their example."""
     graph.symbols, graph.example = dict(symbols), example
-    graph.dynamic = {label: dict(axes) for label, axes in dynamic.items()}
-    symbol_sizes = {name: symbol.example for name, symbol in symbols.items()}
+    graph.dynamic = named_axes(axes)
+    for node in graph.arguments:
+        declared = axes.get(node.label, {})
+        if declared:
+            graph.symbolic[node] = {("shape", 0, axis): size for axis, size in declared.items()}
+    example_sizes = {name: symbol.example for name, symbol in symbols.items()}
     for node, paths in graph.symbolic.items():
-        put(node, {path: size.at(symbol_sizes) for path, size in paths.items()})
+        put(node, {path: size.at(example_sizes) for path, size in paths.items()})
     graph.verify()
     return graph
 
@@ -157,13 +162,15 @@ CHOICES: tuple[Choice, ...] = (
 
 
 def sample_sizes(
-    symbols: Mapping[str, Symbol], choices: Sequence[Choice] = CHOICES
+    symbols: Mapping[str, Symbol], axes: Axes, choices: Sequence[Choice] = CHOICES
 ) -> Iterator[list[dict[str, int]]]:
     """Yield lists of sizes to compare; of each the first is the base, then symbols change one by one.
 
     The first list has odd sizes, which distinguish ``(n + 1)//2`` from ``n//2``; for models that need even
-    ones, or a small range, multiples or fractions of the example's size follow.
+    ones, or a small range, multiples or fractions of the example's size follow. No axis has size 1, which
+    broadcasts, or 0.
     """
+    derived = [size for own in axes.values() for size in own.values() if size.function != "symbol"]
     for choose in choices:
 
         def size(name: str, number: int, choose: Choice = choose) -> int:
@@ -180,52 +187,30 @@ def sample_sizes(
             s.least <= sizes[name] and (s.most is None or sizes[name] <= s.most)
             for sizes in samples
             for name, s in symbols.items()
-        )
+        ) and all(size.at(sizes) > 1 for sizes in samples for size in derived)
         if fits and len({tuple(sizes.values()) for sizes in samples}) > 2:
             yield samples
 
 
-def declared_symbols(
-    names: Sequence[str], leaves: Sequence[Leaf], dynamic: Mapping[str, Mapping[int, str]]
-) -> dict[str, Symbol]:
-    """Return the symbols that ``dynamic`` names, with their sizes in the arguments ``leaves``."""
-    known = dict(zip(names, leaves, strict=True))
-    symbols: dict[str, Symbol] = {}
-    for name, axes in dynamic.items():
-        if not isinstance(known.get(name), Tensor):
-            tensors = [n for n, leaf in known.items() if isinstance(leaf, Tensor)]
-            raise ArgumentError(
-                f"dynamic= names {name!r}; the arguments that are tensors are {', '.join(tensors)}."
-            )
-        shape = known[name].shape
-        for axis, symbol in axes.items():
-            if not isinstance(axis, int) or not 0 <= axis < len(shape):
-                raise ArgumentError(
-                    f"dynamic= names axis {axis!r} of {name!r}, whose shape is {list(shape)}."
-                )
-            if not isinstance(symbol, str) or not symbol.isidentifier():
-                raise ArgumentError(f"dynamic= calls axis {axis} of {name!r} {symbol!r}, which is no name.")
-            first = symbols.setdefault(symbol, Symbol(shape[axis]))
-            if first.example != shape[axis]:
-                raise ArgumentError(
-                    f"dynamic= gives two sizes of the examples one name: {symbol} is {first.example}, and "
-                    f"{shape[axis]} in axis {axis} of {name!r}."
-                )
-    return symbols
+def example_symbols(axes: Axes, shapes: Shapes) -> dict[str, Symbol]:
+    """Return the symbols of ``axes`` with their sizes in examples of these shapes."""
+    try:
+        example, _ = symbol_sizes(axes, shapes)
+    except ShapeError as error:
+        raise ArgumentError(f"the examples contradict the sizes that may change: {error}") from None
+    return {name: Symbol(example[name]) for name in symbol_names(axes)}
 
 
-def resized(
-    names: Sequence[str], leaves: Sequence[Leaf], dynamic: Mapping[str, Mapping[int, str]], given: Sizes
-) -> list[Leaf]:
+def resized(names: Sequence[str], leaves: Sequence[Leaf], axes: Axes, given: Sizes) -> list[Leaf]:
     """Return the arguments at other sizes: their elements repeat."""
     result = list(leaves)
     for position, name in enumerate(names):
-        for axis, symbol in dynamic.get(name, {}).items():
+        for axis, size in axes.get(name, {}).items():
             raw = result[position].raw
-            indices = np.arange(given[symbol]) % max(raw.shape[axis], 1)
+            indices = np.arange(size.at(given)) % max(raw.shape[axis], 1)
             if not raw.shape[axis]:
                 raise ArgumentError(f"axis {axis} of the example {name!r} is empty: pass one that is not.")
             result[position] = wrap(np.take(raw, indices, axis), device="cpu")
-        if name in dynamic and leaves[position].requires_grad:
+        if name in axes and leaves[position].requires_grad:
             result[position].requires_grad_()
     return result

@@ -14,6 +14,7 @@ from tenon import fx
 from tenon.engine.op import Composite, table
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError
+from tenon.export.axes import axes_of
 from tenon.export.capture import capture_call
 from tenon.export.captured import CapturedGraph
 from tenon.export.dim import Shapes, requested_axes
@@ -37,6 +38,7 @@ from tenon.export.recorder import Options
 from tenon.export.signature import Result
 from tenon.export.signature import TensorArgument as Given
 from tenon.export.simplify import drop_unread
+from tenon.export.sizes import linear
 from tenon.export.values import is_plain
 from tenon.nn.module import Module
 from tenon.tensors.pytree import TreeSpec
@@ -83,9 +85,10 @@ def export(
 
     ``dynamic_shapes`` gives sizes that may change: by the names of the arguments, or in their structure, a
     dict of axes and ``Dim``, or one entry for each axis. A ``Dim`` of a name is the same size wherever it
-    stands; ``Dim.AUTO`` is found out by captures at other sizes, and fixed where the program needs that,
-    which ``Dim.DYNAMIC`` refuses. Arguments and buffers that the module changes in place are changed by
-    ``ExportedProgram.module()`` too. The other arguments have no effect.
+    stands, ``2 * batch + 1`` one that is computed from it; ``Dim.AUTO`` is found out by captures at other
+    sizes, and fixed where the program needs that, which ``Dim.DYNAMIC`` refuses. Arguments and buffers that
+    the module changes in place are changed by ``ExportedProgram.module()`` too. The other arguments have no
+    effect.
 
     >>> import tenon
     >>> program = export(tenon.nn.Linear(4, 2).eval(), (tenon.ones(3, 4),))
@@ -185,8 +188,18 @@ class ExportedProgram:
 
     @property
     def range_constraints(self) -> dict[str, SizeRange]:
-        """The least and the largest size of each symbol."""
-        return {name: SizeRange(each.least, each.most) for name, each in self.whole.symbols.items()}
+        """The least and the largest size of each symbol, and of each axis computed from one."""
+        symbols = self.whole.symbols
+        ranges = {name: SizeRange(each.least, each.most) for name, each in symbols.items()}
+        for sizes in axes_of(self.whole).values():
+            for size in sizes.values():
+                form = linear(size)
+                if form is not None:
+                    name, factor, shift = form
+                    least, most = symbols[name].least, symbols[name].most
+                    upper = None if most is None else factor * most + shift
+                    ranges[str(size)] = SizeRange(factor * least + shift, upper)
+        return ranges
 
     @property
     def dialect(self) -> str:

@@ -13,11 +13,12 @@ import numpy as np
 from tenon import dtypes, fx
 from tenon.engine.aval import Aval, Shape
 from tenon.errors import LoweringError
+from tenon.export.axes import axes_of
 from tenon.export.captured import CapturedGraph
 from tenon.export.layers import Layers, input_of
 from tenon.export.operators import operator_name, target_of
 from tenon.export.signature import TensorArgument
-from tenon.export.sizes import FUNCTIONS, Expression
+from tenon.export.sizes import FUNCTIONS, Expression, linear
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.kernels.meta import META
 from tenon.tensors.tensor import Tensor
@@ -100,16 +101,33 @@ class Writer:
                 if self.layers is None or node.label not in self.layers.labels:
                     own = self.graph.get_attr(self.paths[node])
                     self.values[node.out()] = self._valued(own, node.avals[0])
-        for label, axes in self.source.dynamic.items():
-            for axis, name in axes.items():
-                if name not in self.symbols:
-                    x = next(n for n in self.source.arguments if n.label == label)
-                    self.symbols[name] = self.graph.call_method("size", (self.values[x.out()], axis))
+        self._read_sizes()
         for node in self.source.calls:
             self._call(self.source.with_sizes(node), node)
         outputs = [self.values[ref] for ref in self.source.outputs]
         writes = {w.target.label: self.values[w.value] for w in self.source.writes}
         return PythonGraph(self.graph, self.names, outputs, writes)
+
+    def _read_sizes(self) -> None:
+        """Add the nodes that read the size of each symbol."""
+        axes = axes_of(self.source)
+        known = (
+            (a, axis, size) for a in self.source.arguments for axis, size in axes.get(a.label, {}).items()
+        )
+        for argument, axis, size in sorted(known, key=lambda each: each[2].function != "symbol"):
+            form = linear(size)
+            if form is None or form[0] in self.symbols:
+                continue
+            name, factor, shift = form
+            read = self.graph.call_method("size", (self.values[argument.out()], axis))
+            read.meta["val"] = number = argument.avals[0].shape[axis]
+            if shift:
+                read = self.graph.call_function(operator.sub, (read, shift))
+                read.meta["val"] = number = number - shift
+            if factor > 1:
+                read = self.graph.call_function(operator.floordiv, (read, factor))
+                read.meta["val"] = number // factor
+            self.symbols[name] = read
 
     def _place_arguments(self) -> None:
         """Add a placeholder for each argument, in order; for plain values if they have names."""
@@ -209,7 +227,9 @@ class Writer:
         if size.function == "symbol":
             return self._symbol(str(size.args[0]))
         parts = tuple(self._size(a) if isinstance(a, Expression) else a for a in size.args)
-        return self.graph.call_function(FUNCTIONS[size.function][0], parts)
+        computed = self.graph.call_function(FUNCTIONS[size.function][0], parts)
+        computed.meta["val"] = size.at({name: each.example for name, each in self.source.symbols.items()})
+        return computed
 
     def _symbol(self, name: str) -> fx.Node:
         return self.symbols[name]

@@ -12,6 +12,7 @@ import numpy as np
 
 from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, CaptureError, DTypeError, ShapeError
+from tenon.export.axes import axes_of, symbol_sizes
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.graph.interpreter import Interpreter
 from tenon.graph.scalars import QUESTIONS
@@ -105,10 +106,9 @@ def argument_sizes(graph: CapturedGraph, arrays: Sequence[np.ndarray]) -> dict[s
     names = graph.signature.inputs
     if len(arrays) != len(names):
         raise ArgumentError(f"{len(arrays)} arrays were given for the arguments {', '.join(names)}.")
-    sizes: dict[str, int] = {}
-    owners: dict[str, str] = {}
+    axes = axes_of(graph)
     for node, array in zip(graph.arguments, arrays, strict=True):
-        name, aval, axes = node.label, node.avals[0], graph.dynamic.get(node.label, {})
+        name, aval, free = node.label, node.avals[0], axes.get(node.label, {})
         if array.dtype != aval.dtype:
             raise DTypeError(f"argument {name!r} has dtype {array.dtype}, but {aval.dtype} was captured.")
         if array.ndim != aval.ndim:
@@ -116,23 +116,17 @@ def argument_sizes(graph: CapturedGraph, arrays: Sequence[np.ndarray]) -> dict[s
                 f"argument {name!r} has shape {list(array.shape)}, but {list(aval.shape)} was captured."
             )
         for axis, (given, own) in enumerate(zip(array.shape, aval.shape, strict=True)):
-            symbol = axes.get(axis)
-            if symbol is None:
-                if given != own:
-                    raise ShapeError(
-                        f"argument {name!r} has shape {list(array.shape)}, but {list(aval.shape)} was "
-                        f"captured: dimension {axis} is {given}, not {own}. Capture with dynamic= for sizes "
-                        "that change."
-                    )
-                continue
-            place = f"dimension {axis} of argument {name!r}"
-            graph.symbols[symbol].check(f"{symbol} ({place})", given)
-            if sizes.setdefault(symbol, given) != given:
+            if given != own and axis not in free:
                 raise ShapeError(
-                    f"{place} is {given}, but {symbol} = {sizes[symbol]} in {owners[symbol]}. Both have to "
-                    "be the same."
+                    f"argument {name!r} has shape {list(array.shape)}, but {list(aval.shape)} was captured: "
+                    f"dimension {axis} is {given}, not {own}. Capture with dynamic= for sizes that change."
                 )
-            owners.setdefault(symbol, place)
+    if not axes:
+        return {}
+    shapes = {node.label: array.shape for node, array in zip(graph.arguments, arrays, strict=True)}
+    sizes, places = symbol_sizes(axes, shapes)
+    for symbol, size in sizes.items():
+        graph.symbols[symbol].check(f"{symbol} ({places[symbol]})", size)
     return sizes
 
 

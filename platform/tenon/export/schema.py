@@ -15,6 +15,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Op, table
 from tenon.errors import BundleError, TenonError
 from tenon.export import values
+from tenon.export.axes import axes_of, known_symbols, named_axes
 from tenon.export.captured import CapturedGraph, Guard, Symbol
 from tenon.export.document import SCHEMA, VERSION
 from tenon.export.document import to_document as to_document
@@ -144,16 +145,14 @@ class _Reader:
 
     def _dynamic(self) -> dict[str, dict[int, str]]:
         """Return the axes of arguments whose sizes are symbols."""
-        dynamic: dict[str, dict[int, str]] = {}
         for node in self.result.inputs:
-            for path, size in self.result.symbolic.get(node, {}).items():
-                if size.function != "symbol" or node.value is not None:
-                    raise BundleError(f"the size {size} of the input {node.label!r:.80} is no symbol.")
-                dynamic.setdefault(node.label, {})[path[2]] = str(size)
-        named = {name for axes in dynamic.values() for name in axes.values()}
-        if named != set(self.result.symbols):
-            raise BundleError("a symbol is the size of no argument.")
-        return dynamic
+            if node.value is not None and node in self.result.symbolic:
+                raise BundleError(f"the state {node.label!r:.80} has sizes that change.")
+        axes = axes_of(self.result)
+        lost = set(self.result.symbols) - known_symbols(axes)
+        if lost:
+            raise BundleError(f"no size of an argument determines the symbol {min(lost)!r:.80}.")
+        return named_axes(axes)
 
     def _resolve_sizes(self, node: Node) -> None:
         """Store the expressions in ``node``, and replace them by the sizes of the example."""

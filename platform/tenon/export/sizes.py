@@ -120,6 +120,45 @@ def _parsed(node: ast.expr, symbols: Sequence[str]) -> Size:
     raise ValueError("it is no sum, difference, product or quotient of known symbols and integers")
 
 
+def affine(name: str, factor: int, shift: int) -> Size:
+    """Return the expression ``factor*name + shift``, as short as it can be written."""
+    return _plus(_times(factor, symbol(name)), shift)
+
+
+def names_in(text: str) -> list[str]:
+    """Return the names in the text of an expression, in order; SyntaxError if it is no expression."""
+    nodes = ast.walk(ast.parse(text, mode="eval"))
+    return list(dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name)))
+
+
+def linear(size: Expression) -> tuple[str, int, int] | None:
+    """Return ``("batch", 2, 1)`` for ``2*batch + 1``; None for other than increasing forms of one symbol.
+
+    >>> linear(parse("2*(batch + 3) - 1", ["batch"]))
+    ('batch', 2, 5)
+    """
+    names = size.symbols
+    if len(names) != 1 or not _is_linear(size):
+        return None
+    (name,) = names
+    shift = size.at({name: 0})
+    factor = size.at({name: 1}) - shift
+    return (name, factor, shift) if factor > 0 else None
+
+
+def _is_linear(size: Size) -> bool:
+    if not isinstance(size, Expression) or size.function == "symbol":
+        return True
+    left, right = (arg for arg in size.args if not isinstance(arg, str))
+    if size.function == "mul":
+        return _is_linear(left) and _is_linear(right) and (_constant(left) or _constant(right))
+    return size.function in ("add", "sub") and _is_linear(left) and _is_linear(right)
+
+
+def _constant(size: Size) -> bool:
+    return not isinstance(size, Expression) or not size.symbols
+
+
 def fit(values: Sequence[int], samples: Sequence[Sizes]) -> Size | None:
     """Return the simplest expression with ``values`` at the sizes ``samples``; None if none is found.
 

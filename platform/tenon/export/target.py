@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from tenon.errors import LoweringError
+from tenon.export.axes import axes_of, lone_symbols
 from tenon.export.captured import CapturedGraph
 from tenon.export.lowering import Rule, lower
 from tenon.graph.graph import Node
@@ -61,6 +62,11 @@ class Target:
             )
         if not self.guards:
             refuse_decisions(graph)
+        for name in lone_symbols(axes_of(graph)):
+            raise LoweringError(
+                f"it reads sizes of arguments, and none of them is {name!r} itself. Pass an argument of that "
+                f"size, or write the graph at a given one: graph.at({name}={graph.symbols[name].example})."
+            )
         if graph.symbols and not self.dynamic:
             sizes = ", ".join(f"{name}={each.example}" for name, each in graph.symbols.items())
             raise LoweringError(

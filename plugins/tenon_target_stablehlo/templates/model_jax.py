@@ -144,13 +144,21 @@ class Model:
             if str(given.dtype) != a["dtype"]:
                 raise TypeError(f"input {a['name']!r} has dtype {given.dtype}; it must have {a['dtype']}.")
             fits = len(given.shape) == len(a["shape"]) and all(
-                own == (size if isinstance(size, int) else sizes.setdefault(size, own))
+                own == (sizes.setdefault(size, own) if size in self.sizes else size)
                 for own, size in zip(given.shape, a["shape"], strict=True)
+                if isinstance(size, int) or size in self.sizes
             )
             if not fits:
                 known = f" with {sizes}" if sizes else ""
                 raise ValueError(
                     f"input {a['name']!r} has shape {list(given.shape)}; it must have {a['shape']}{known}."
+                )
+        for a, given in zip(expected, inputs, strict=True):
+            computed = [evaluated(size, dict(sizes)) for size in a["shape"]]
+            if list(given.shape) != computed:
+                raise ValueError(
+                    f"input {a['name']!r} has shape {list(given.shape)}; it must have {a['shape']}, which is "
+                    f"{computed} with {sizes}."
                 )
         for name, size in sizes.items():
             least, most = self.sizes[name]["least"] or 0, self.sizes[name]["most"]
