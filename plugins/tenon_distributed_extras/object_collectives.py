@@ -27,7 +27,9 @@ def all_gather_object(object_list: list[Value], obj: Value, group: Group = None)
             f"all_gather_object: object_list has {len(object_list)} items for {communicator.size} ranks. "
             "Make it [None] * get_world_size()."
         )
-    payloads = communicator.all_gather_bytes(parts.encode(obj), name="all_gather_object")
+    payloads = communicator.all_gather_bytes(
+        parts.encode(obj), name=parts.place_name(), detail="all_gather_object"
+    )
     object_list[:] = [parts.decode(payload) for payload in payloads]
 
 
@@ -49,7 +51,9 @@ def gather_object(
             f"gather_object: object_gather_list has {len(gathered)} items for {communicator.size} ranks. "
             "Make it [None] * get_world_size()."
         )
-    payloads = communicator.all_gather_bytes(parts.encode(obj), name=f"gather_object to rank {root}")
+    payloads = communicator.all_gather_bytes(
+        parts.encode(obj), name=parts.place_name(), detail=f"gather_object to rank {root}"
+    )
     if communicator.rank == root:
         gathered[:] = [parts.decode(payload) for payload in payloads]
 
@@ -70,7 +74,9 @@ def broadcast_object_list(
         return
     root = 0 if src is None and group_src is None else parts.root_of(communicator, src, group_src, "src")
     mine = parts.encode(object_list) if communicator.rank == root else b""
-    payloads = communicator.all_gather_bytes(mine, name=f"broadcast_object_list from rank {root}")
+    payloads = communicator.all_gather_bytes(
+        mine, name=parts.place_name(), detail=f"broadcast_object_list from rank {root}"
+    )
     _replace(object_list, parts.decode(payloads[root]), root, "broadcast_object_list")
 
 
@@ -98,7 +104,9 @@ def scatter_object_list(
             "receives the value."
         )
     mine = parts.encode(values) if communicator.rank == root else b""
-    payloads = communicator.all_gather_bytes(mine, name=f"scatter_object_list from rank {root}")
+    payloads = communicator.all_gather_bytes(
+        mine, name=parts.place_name(), detail=f"scatter_object_list from rank {root}"
+    )
     scatter_object_output_list[0] = parts.decode(payloads[root])[communicator.rank]
 
 

@@ -105,7 +105,8 @@ class MpiCommunicator(Communicator):
         self._calls += 1
         position, self._position = self._position, -1
         if not self._compare(call.digest, NO_STEP if self.step is None else self.step, position):
-            engine.settle(self._messages.all_gather_bytes(call.payload(self.step)), self._calls)
+            payloads = self._messages.all_gather_bytes(call.payload(self.step))
+            engine.settle(payloads, self._calls, self.ranks)
 
     def start_all_reduce(
         self, array: np.ndarray, op: str = engine.ReduceOp.SUM, *, name: str | None = None

@@ -164,6 +164,16 @@ def test_all_reduce_is_timed_in_every_way(tmp_path):
         assert {"MPI", "window", "private", "messages", "check", "copy"} <= set(row["ways"])
 
 
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_identity_of_every_collective_is_timed_with_and_without(tmp_path):
+    find_mpirun()
+    found = run("identity.py", "--rounds", "1", tmp_path=tmp_path)
+
+    assert len(found["results"]) == 16
+    assert all(row["microseconds"]["with"]["min"] > 0 for row in found["results"])
+
+
 @pytest.mark.mpi
 @pytest.mark.oracle
 @pytest.mark.manual

@@ -139,9 +139,9 @@ class Rehearsal(Communicator):
         """Reduce this rank's row over ``size`` equal arrays."""
         self.perform_all_reduce(np.ascontiguousarray(source[self.rank]), target, op)
 
-    def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
+    def all_gather_bytes(self, payload: bytes, *, name: str | None = None, detail: str = "") -> list[bytes]:
         """Return ``size`` copies of ``payload``; rank 0 sends the folder of the run, which it creates."""
-        payloads = super().all_gather_bytes(payload, name=name)
+        payloads = super().all_gather_bytes(payload, name=name, detail=detail)
         if name == "run folder":
             payloads[0] = engine.encode([str(self._folder), None])
         return payloads

@@ -36,17 +36,18 @@ def job(note: Note, communicator: Communicator) -> Callable[[], object]:
     else:
         array = np.zeros(shape, dtype)
     name, out = call.name, array if note.preallocated else None
+    operation = call.detail.partition(" ")[0]
     match call.kind:
         case "all_reduce" if note.beside:
-            return lambda: communicator.start_all_reduce(array, call.detail, name=name).wait()
+            return lambda: communicator.start_all_reduce(array, operation, name=name).wait()
         case "all_reduce":
-            return lambda: communicator.all_reduce(array, call.detail, out, name=name).wait()
+            return lambda: communicator.all_reduce(array, operation, out, name=name).wait()
         case "broadcast":
             return lambda: communicator.broadcast(array, 0, out=array, name=name).wait()
         case "all_gather":
             return lambda: communicator.all_gather(array, name=name).wait()
         case "reduce_scatter":
-            return lambda: communicator.reduce_scatter(array, call.detail, name=name).wait()
+            return lambda: communicator.reduce_scatter(array, operation, name=name).wait()
         case "all_to_all":
             return lambda: communicator.all_to_all(array, name=name).wait()
         case _:

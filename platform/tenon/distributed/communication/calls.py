@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
 
 import numpy as np
 
+from tenon.distributed.communication.origin import Origin, contradict
 from tenon.errors import CollectiveMismatchError
 
 if TYPE_CHECKING:
@@ -22,9 +22,44 @@ Result = TypeVar("Result")
 
 
 class Implied(str):
-    """An inferred name: that of a parameter, or in backticks the expression in the caller's source."""
+    """An inferred name: that of a parameter, or in backticks the expression in the caller's source.
 
-    __slots__ = ()
+    What follows a line break tells calls apart, but is not shown. ``origin`` reads the ``Origin``.
+    """
+
+    __slots__ = ("_origin",)
+
+    _origin: Callable[[], Origin] | None
+
+    def __new__(cls, text: str, origin: Callable[[], Origin] | None = None) -> Implied:
+        """The name ``text``."""
+        self = super().__new__(cls, text)
+        self._origin = origin
+        return self
+
+    @property
+    def shown(self) -> str:
+        """The name as error messages show it."""
+        return self.partition("\n")[0]
+
+    @property
+    def hidden(self) -> str:
+        """What tells the name apart from others that look the same."""
+        return self.partition("\n")[2]
+
+    def behind(self, words: str) -> Implied:
+        """This name with ``words`` before it."""
+        return Implied(words + self, lambda: self.origin)
+
+    @property
+    def origin(self) -> Origin:
+        """Where the call was made; for a name without one, what the name says."""
+        if self._origin is not None:
+            return self._origin()
+        text, _, alias = self.shown.partition(" (")
+        if not text.startswith("`"):
+            return Origin(parameter=self.shown)
+        return Origin(expression=text, aliases=[alias.rstrip(")")] if alias else (), loops=True)
 
 
 @dataclass(frozen=True)
@@ -53,7 +88,7 @@ class Call:
         if self.dtype and self.kind != "all_gather_bytes":
             parts.append(f" of {self.dtype}{list(self.shape)}")
         if isinstance(self.name, Implied):
-            parts.append(f", {self.name}")
+            parts.append(f", {self.name.shown}")
         elif self.name is not None:
             parts.append(f" named {self.name!r}")
         if step is not None:
@@ -62,10 +97,10 @@ class Call:
 
     def payload(self, step: int | None) -> bytes:
         """The serialized call, which ranks exchange if their digests differ; see ``settle``."""
-        implied = str(self.name) if isinstance(self.name, Implied) else None
-        explicit = None if implied is not None else self.name
+        origin = self.name.origin.pack() if isinstance(self.name, Implied) else None
+        explicit = None if origin is not None else self.name
         stated = [self.kind, self.detail, list(self.shape), self.dtype, explicit, step]
-        return json.dumps([stated, implied, self.describe(step)]).encode()
+        return json.dumps([stated, origin, self.describe(step)]).encode()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -78,10 +113,12 @@ FINISH = Call("the end of its program", "", (), "", None)
 """The call of a rank whose program has ended."""
 
 
-def mismatch(descriptions: Sequence[str], number: int) -> CollectiveMismatchError:
-    """The error that every rank raises, naming all sides; ``descriptions`` in rank order."""
+def mismatch(
+    descriptions: Sequence[str], number: int, ranks: Sequence[int] | None = None
+) -> CollectiveMismatchError:
+    """The error that every rank raises, naming all sides; ``descriptions`` in the order of ``ranks``."""
     sides: dict[str, list[int]] = {}
-    for rank, text in enumerate(descriptions):
+    for rank, text in zip(ranks or range(len(descriptions)), descriptions, strict=True):
         sides.setdefault(text, []).append(rank)
     return CollectiveMismatchError(
         f"ranks disagree in collective call {number}: {_list_sides(sides)}. Every rank must make the "
@@ -89,29 +126,18 @@ def mismatch(descriptions: Sequence[str], number: int) -> CollectiveMismatchErro
     )
 
 
-def settle(payloads: Sequence[bytes], number: int) -> None:
+def settle(payloads: Sequence[bytes], number: int, ranks: Sequence[int] | None = None) -> None:
     """Raise, naming all sides, unless the ``Call.payload`` of all ranks differ in implied names only.
 
     Implied names may be missing, or one rank's a parameter and another's an expression: a rank that lacks a
-    gradient passes zeros. Two different parameters, or two different expressions, are a mismatch.
+    gradient passes zeros. Two different parameters, or two different expressions, are a mismatch, and so are
+    two places of the program that cannot be one call (``origin.py``). ``ranks`` are the global ranks.
     """
     calls = [json.loads(payload) for payload in payloads]
     stated = [fields for fields, _, _ in calls]
-    implied = {name for _, name, _ in calls if name is not None}
-    if any(fields != stated[0] for fields in stated) or not _compatible(implied):
-        raise mismatch([text for _, _, text in calls], number)
-
-
-def _compatible(names: set[str]) -> bool:
-    """Whether these names may refer to one tensor. Paths may be relative to different modules."""
-    parameters = sorted((name for name in names if not name.startswith("`")), key=len)
-    if not parameters:
-        variables, others = zip(*(name.partition(" (")[::2] for name in names or [""]), strict=True)
-        return len(set(variables)) == 1 and len({other for other in others if other}) <= 1
-    *prefixes, paths = zip(*(name.rpartition(" ") for name in parameters), strict=True)
-    return len(set(prefixes[0])) == 1 and all(
-        longer == shorter or longer.endswith(f".{shorter}") for shorter, longer in itertools.pairwise(paths)
-    )
+    origins = [None if packed is None else Origin.unpack(packed) for _, packed, _ in calls]
+    if any(fields != stated[0] for fields in stated) or contradict(origins):
+        raise mismatch([text for _, _, text in calls], number, ranks)
 
 
 def check_message(expected: str, sent: str, source: int) -> None:

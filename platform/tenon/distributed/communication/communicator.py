@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from tenon.distributed.communication import rooted
 from tenon.distributed.communication.arrays import (
     READ_ONLY,
     delivered,
-    describe,
     flat_of,
     prepared,
     target_for,
@@ -40,15 +40,13 @@ from tenon.distributed.communication.calls import (
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
-from tenon.errors import ArgumentError, CommunicatorError, ShapeError, UnsupportedError
+from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from tenon.tensors.tensor import Tensor
 
-LARGEST_TAG = 10_000
-"""MPI guarantees tags up to 32767; each tag here uses two of them."""
 #: The installed wrapper of every collective; None while there is none.
 around_call: AroundCall | None = None
 
@@ -138,19 +136,40 @@ class Communicator(ABC):
         """Copy the array of rank ``root`` to all ranks; the others pass one of the same shape and dtype."""
         source = prepared(array)
         check_transferable(source.dtype)
-        self._check_root(root)
+        self.check_root(root)
         target = target_for(out, source.shape, source.dtype)
         call = cached_call("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
         self._do(call, self._broadcast, source.reshape(-1), flat, root)
         return Work(delivered(flat, target))
 
-    def all_gather(self, array: ArrayLike, out: np.ndarray | None = None, *, name: str | None = None) -> Work:
-        """Stack the arrays of all ranks: ``[size, *array.shape]``, on every rank."""
+    def reduce(self, array: ArrayLike, root: int, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
+        """``all_reduce``, whose result is meant for rank ``root``: ranks of different roots do not match."""
+        source = prepared(array)
+        self.check_root(root)
+        operation, call = reduction_call("all_reduce", op, source.shape, source.dtype, name, root)
+        target = np.empty_like(source)
+        row = source if source.ndim == 1 else source.reshape(-1)
+        self.expect_all_reduce(row, False)
+        self._do(call, self.perform_all_reduce, row, target.reshape(-1), operation)
+        return Work(target)
+
+    def all_gather(
+        self,
+        array: ArrayLike,
+        out: np.ndarray | None = None,
+        *,
+        name: str | None = None,
+        detail: str = "",
+    ) -> Work:
+        """Stack the arrays of all ranks: ``[size, *array.shape]``, on every rank.
+
+        ``detail`` is compared between the ranks, as the other arguments are.
+        """
         source = prepared(array)
         check_transferable(source.dtype)
         target = target_for(out, (self.size, *source.shape), source.dtype)
-        call = cached_call("all_gather", "", source.shape, dtype_name(source.dtype), name)
+        call = cached_call("all_gather", detail, source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
         rows = flat.reshape(self.size, source.size)
         self._do(call, self.perform_all_gather, source.reshape(-1), rows)
@@ -174,13 +193,20 @@ class Communicator(ABC):
         self._do(call, self.perform_reduce_scatter, rows, flat, operation)
         return Work(delivered(flat, target))
 
-    def all_to_all(self, array: ArrayLike, out: np.ndarray | None = None, *, name: str | None = None) -> Work:
+    def all_to_all(
+        self,
+        array: ArrayLike,
+        out: np.ndarray | None = None,
+        *,
+        name: str | None = None,
+        detail: str = "",
+    ) -> Work:
         """Send row r of ``[size, *shape]`` to rank r; row r of the result came from rank r."""
         source = prepared(array)
         check_transferable(source.dtype)
         self._check_rows("all_to_all", source)
         target = target_for(out, source.shape, source.dtype)
-        call = cached_call("all_to_all", "", source.shape, dtype_name(source.dtype), name)
+        call = cached_call("all_to_all", detail, source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
         rows = source.reshape(self.size, -1)
         self._do(call, self.perform_all_to_all, rows, flat.reshape(self.size, -1))
@@ -188,65 +214,37 @@ class Communicator(ABC):
 
     def gather(self, array: ArrayLike, root: int = 0, *, name: str | None = None) -> np.ndarray | None:
         """Stack the arrays of all ranks on rank ``root``; None elsewhere."""
-        source = prepared(array)
-        check_transferable(source.dtype)
-        self._check_root(root)
-        self.agree(cached_call("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name))
-        if self.rank != root:
-            self.perform_send(source.reshape(-1), describe(source), root, 0).wait()
-            return None
-        rows = np.empty((self.size, *source.shape), source.dtype)
-        rows[root] = source
-        flat = rows.reshape(self.size, -1)
-        works = [
-            self.perform_receive(flat[rank], describe(source), rank, 0)
-            for rank in range(self.size)
-            if rank != root
-        ]
-        for work in works:
-            work.wait()
-        return rows
+        return rooted.gather(self, array, root, name)
 
     def scatter(
         self, rows: ArrayLike | None, out: np.ndarray, root: int = 0, *, name: str | None = None
     ) -> np.ndarray:
         """Copy row r of ``rows[size, *shape]``, read on the root only, into contiguous ``out`` on rank r."""
-        check_transferable(out.dtype)
-        self._check_root(root)
-        self.agree(cached_call("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
-        if self.rank != root:
-            return self.perform_receive(out.reshape(-1), describe(out), root, 0).wait().reshape(out.shape)
-        if rows is None:
-            raise ArgumentError(
-                f"scatter: rows is None on its root, rank {root}; pass {self.size} rows there."
-            )
-        source = prepared(rows)
-        works = [
-            self.perform_send(source[rank].reshape(-1), describe(out), rank, 0)
-            for rank in range(self.size)
-            if rank != root
-        ]
-        np.copyto(out, source[root])
-        for work in works:
-            work.wait()
-        return out
+        return rooted.scatter(self, rows, out, root, name)
 
-    def send(self, array: ArrayLike, to: int, tag: int = 0) -> Work:
-        """Send to rank ``to``, which must ``receive`` the same shape and dtype; wait before changing it."""
+    def send(self, array: ArrayLike, to: int, tag: int = 0, *, name: str | None = None) -> Work:
+        """Send to rank ``to``, which must ``receive`` the same shape, dtype and ``name``.
+
+        Wait before changing the array.
+        """
         source = prepared(array)
         check_transferable(source.dtype)
-        self._check_root(to)
-        return self.perform_send(source.reshape(-1), describe(source), to, _checked_tag(tag))
+        self.check_root(to)
+        return self.perform_send(
+            source.reshape(-1), rooted.message(source, name), to, rooted.checked_tag(tag)
+        )
 
-    def receive(self, out: np.ndarray, source: int, tag: int = 0) -> Work:
+    def receive(self, out: np.ndarray, source: int, tag: int = 0, *, name: str | None = None) -> Work:
         """Receive from rank ``source`` into contiguous ``out``, which is complete after ``wait``."""
         check_transferable(out.dtype)
-        self._check_root(source)
+        self.check_root(source)
         if not (out.flags.c_contiguous and out.flags.writeable and out.dtype.isnative):
             raise CommunicatorError(
                 "receive: out must be a contiguous, writeable array of native byte order."
             )
-        return self.perform_receive(out.reshape(-1), describe(out), source, _checked_tag(tag))
+        return self.perform_receive(
+            out.reshape(-1), rooted.message(out, name), source, rooted.checked_tag(tag)
+        )
 
     def split(self, color: int | None, key: int = 0, *, name: str | None = None) -> Communicator | None:
         """The communicator of the ranks that pass the same ``color``, in order of ``key``; all must call it.
@@ -260,14 +258,14 @@ class Communicator(ABC):
         """Allocate zeros in memory that this engine reduces fastest; collective, with equal arguments."""
         return np.zeros(count, dtype)
 
-    def all_gather_bytes(self, payload: bytes, *, name: str | None = None) -> list[bytes]:
+    def all_gather_bytes(self, payload: bytes, *, name: str | None = None, detail: str = "") -> list[bytes]:
         """Gather the byte strings of all ranks, which may differ in length, in rank order."""
-        call = cached_call("all_gather_bytes", "", (), "bytes", name)
+        call = cached_call("all_gather_bytes", detail, (), "bytes", name)
         return self._do(call, self.perform_all_gather_bytes, payload)
 
-    def barrier(self) -> None:
+    def barrier(self, *, name: str | None = None) -> None:
         """Block until every rank has called it."""
-        self._do(cached_call("barrier", "", (), "", None), lambda: None)  # comparing the calls synchronizes
+        self._do(cached_call("barrier", "", (), "", name), lambda: None)  # comparing the calls synchronizes
 
     def close(self) -> None:
         """Destroy the group; collective. With more than one rank, later calls raise."""
@@ -374,7 +372,8 @@ class Communicator(ABC):
             target[...] = source
         self.perform_broadcast(target, root)
 
-    def _check_root(self, root: int) -> None:
+    def check_root(self, root: int) -> None:
+        """Raise ``CommunicatorError`` unless ``root`` is a rank."""
         if not 0 <= root < self.size:
             raise CommunicatorError(
                 f"rank {root} does not exist: there are {self.size} ranks, 0 to {self.size - 1}."
@@ -390,10 +389,3 @@ class Communicator(ABC):
 
 ProcessGroup = Communicator
 """torch's name, for annotations and ``isinstance``."""
-
-
-def _checked_tag(tag: int) -> int:
-    """The engine's number for a user's tag; 0 belongs to ``gather`` and ``scatter``."""
-    if not 0 <= tag < LARGEST_TAG:
-        raise CommunicatorError(f"tag={tag} must be from 0 to {LARGEST_TAG - 1}.")
-    return tag + 1

@@ -94,9 +94,12 @@ def element_op(op: ReduceOp, dtype: np.dtype) -> ReduceOp:
 
 @functools.lru_cache(maxsize=4096)
 def reduction_call(
-    kind: str, op: str, shape: tuple[int, ...], dtype: np.dtype, name: str | None
+    kind: str, op: str, shape: tuple[int, ...], dtype: np.dtype, name: str | None, root: int | None = None
 ) -> tuple[ReduceOp, Call]:
-    """The operation and the call, cached; raises if values of ``dtype`` cannot be reduced by ``op``."""
+    """The operation and the call, cached; raises if values of ``dtype`` cannot be reduced by ``op``.
+
+    ``root`` is the rank that the result is meant for; None for all.
+    """
     operation = ReduceOp.of(op)
     check_transferable(dtype)
     accumulator(dtype)
@@ -112,7 +115,8 @@ def reduction_call(
         )
     if is_extremum(operation) and dtype.kind == "c":
         raise DTypeError(f"{dtype} values have no order, so '{operation}' is not defined. Use 'sum'.")
-    return operation, Call(kind, operation.value, shape, dtype_name(dtype), name)
+    detail = operation.value if root is None else f"{operation.value} to rank {root}"
+    return operation, Call(kind, detail, shape, dtype_name(dtype), name)
 
 
 _COMBINE = {

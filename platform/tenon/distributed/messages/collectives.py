@@ -17,12 +17,16 @@ from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.reduction import ReduceOp, supports_complex
 from tenon.distributed.messages import identity
+from tenon.distributed.messages.identity import INPUT
 from tenon.distributed.messages.process_group import Group, root_of, taking_part
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table
 from tenon.errors import RankArgumentError, RankTypeError, ShapeError
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
+
+INPUTS = (1, "input_tensor")
+"""Where calls of two tensors have the one that is sent."""
 
 
 class TensorWork(Work):
@@ -74,7 +78,7 @@ def barrier(
     communicator = taking_part(group, "barrier")
     if communicator is None:
         return None
-    communicator.barrier()
+    communicator.barrier(name=identity.place_name() if communicator.size > 1 else None)
     return done(async_op)
 
 
@@ -83,7 +87,9 @@ def monitored_barrier(group: Group = None, timeout: object = None, wait_all_rank
 
     ``timeout`` has no effect, as for ``barrier``, nor has ``wait_all_ranks``: every missing rank is named.
     """
-    barrier(group)
+    communicator = taking_part(group, "monitored_barrier")
+    if communicator is not None:
+        communicator.barrier(name=identity.place_name() if communicator.size > 1 else None)
 
 
 def all_reduce(
@@ -99,11 +105,11 @@ def all_reduce(
     communicator = taking_part(group, "all_reduce")
     if communicator is None:
         return None
+    name = identity.name_of(tensor) if communicator.size > 1 else None
     if SLOT.watched():
-        return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator)
+        return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator, name=name)
     host = staging.to_host(tensor)
     out = _writable(host)
-    name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
     if async_op and out is not None and out.flags.c_contiguous:
         return TensorWork(tensor, communicator.start_all_reduce(out, op, name=name))
     return _store(tensor, communicator.all_reduce(host, op, out=out, name=name), async_op)
@@ -122,11 +128,12 @@ def broadcast(
     if communicator is None:
         return None
     root = root_of(communicator, src, group_src, "src")
+    # Not strict: receiving ranks may call the tensor otherwise.
+    name = identity.name_of(tensor, strict=False) if communicator.size > 1 else None
     if SLOT.watched():
-        return put(tensor, operations.broadcast_from, tensor, async_op, root=root, group=communicator)
+        attrs = {"root": root, "group": communicator, "name": name}
+        return put(tensor, operations.broadcast_from, tensor, async_op, **attrs)
     host = staging.to_host(tensor)
-    # No name from the source code: receiving ranks may call the tensor otherwise.
-    name = identity.name_of(tensor, written=False) if communicator.size > 1 else None
     return _store(tensor, communicator.broadcast(host, root, out=_writable(host), name=name), async_op)
 
 
@@ -144,13 +151,14 @@ def reduce(
     if communicator is None:
         return None
     root = root_of(communicator, dst, group_dst, "dst")
+    name = identity.name_of(tensor) if communicator.size > 1 else None
     if SLOT.watched():
-        total = operations.all_reduce(tensor.detach(), op=str(op), group=communicator)
+        attrs = {"root": root, "op": str(ReduceOp.of(op)), "group": communicator, "name": name}
+        total = operations.reduce_to(tensor.detach(), **attrs)
         if communicator.rank == root:
             _copy(tensor, total)
         return done(async_op)
-    name = identity.name_of(tensor, written=True) if communicator.size > 1 else None
-    work = communicator.all_reduce(staging.to_host(tensor), op, name=name)
+    work = communicator.reduce(staging.to_host(tensor), root, op, name=name)
     if communicator.rank == root:
         return _store(tensor, work, async_op)
     return done(async_op)
@@ -167,7 +175,8 @@ def all_gather(
     check_list("all_gather", "tensor_list", tensor_list, communicator)
     for index, target in enumerate(tensor_list):
         _check_like(target, tensor.shape, tensor, f"all_gather: tensor_list[{index}]")
-    write_rows(tensor_list, run(operations.all_gather, tensor, group=communicator))
+    name = identity.name_of(tensor, INPUT, strict=False) if communicator.size > 1 else None
+    write_rows(tensor_list, run(operations.all_gather, tensor, group=communicator, name=name))
     return done(async_op)
 
 
@@ -191,7 +200,9 @@ def all_gather_into_tensor(
             f"all_gather_into_tensor: output_tensor is {output_tensor.dtype}, input_tensor "
             f"{input_tensor.dtype}. Give both one dtype."
         )
-    return put(output_tensor, operations.all_gather, input_tensor, async_op, group=communicator)
+    name = identity.name_of(input_tensor, INPUTS, strict=False) if communicator.size > 1 else None
+    attrs = {"group": communicator, "name": name}
+    return put(output_tensor, operations.all_gather, input_tensor, async_op, **attrs)
 
 
 all_gather_single = all_gather_into_tensor
@@ -216,8 +227,10 @@ def reduce_scatter_tensor(
             f"reduce_scatter_tensor: input {list(input.shape)} must hold {communicator.size} times the "
             f"elements of output {list(output.shape)}, one part per rank."
         )
+    name = identity.name_of(input, (1, "input")) if communicator.size > 1 else None
     rows = rows_of(input, (communicator.size, *output.shape))
-    return put(output, operations.reduce_scatter, rows, async_op, op=str(op), group=communicator)
+    attrs = {"op": str(op), "group": communicator, "name": name}
+    return put(output, operations.reduce_scatter, rows, async_op, **attrs)
 
 
 reduce_scatter_single = reduce_scatter_tensor
@@ -243,8 +256,9 @@ def reduce_scatter(
             f"reduce_scatter: input_list has shapes {shapes}; {communicator.size} ranks need one tensor "
             f"each, of output's shape {list(output.shape)}."
         )
-    rows = stack(input_list)
-    return put(output, operations.reduce_scatter, rows, async_op, op=str(op), group=communicator)
+    name = identity.name_of(input_list[0], (1, "input_list")) if communicator.size > 1 else None
+    attrs = {"op": str(op), "group": communicator, "name": name}
+    return put(output, operations.reduce_scatter, stack(input_list), async_op, **attrs)
 
 
 def gather(
@@ -266,7 +280,8 @@ def gather(
         for index, target in enumerate(gather_list or ()):
             _check_like(target, tensor.shape, tensor, f"gather: gather_list[{index}]")
     staging.refuse_recording("gather")
-    rows = communicator.gather(staging.to_host(tensor), root)
+    name = identity.name_of(tensor, strict=False) if communicator.size > 1 else None
+    rows = communicator.gather(staging.to_host(tensor), root, name=name)
     if rows is not None:
         for target, row in zip(gather_list or (), rows, strict=True):
             staging.write(target, row)
@@ -294,7 +309,8 @@ def scatter(
             _check_like(part, tensor.shape, tensor, f"scatter: scatter_list[{index}]")
         rows = np.stack([staging.to_host(part) for part in scatter_list or ()])
     staging.refuse_recording("scatter")
-    staging.write(tensor, communicator.scatter(rows, np.empty(host.shape, host.dtype), root))
+    name = identity.name_of(tensor, strict=False) if communicator.size > 1 else None
+    staging.write(tensor, communicator.scatter(rows, np.empty(host.shape, host.dtype), root, name=name))
     return done(async_op)
 
 

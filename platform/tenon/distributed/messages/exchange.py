@@ -10,6 +10,7 @@ from tenon.distributed.communication import operations, staging
 from tenon.distributed.communication.calls import Work
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp
+from tenon.distributed.messages import identity
 from tenon.distributed.messages.collectives import (
     check_list,
     done,
@@ -35,19 +36,33 @@ def all_to_all(
     communicator = taking_part(group, "all_to_all")
     if communicator is None:
         return None
-    for name, tensors in (
+    for argument, tensors in (
         ("output_tensor_list", output_tensor_list),
         ("input_tensor_list", input_tensor_list),
     ):
-        check_list("all_to_all", name, tensors, communicator)
+        check_list("all_to_all", argument, tensors, communicator)
         for tensor in tensors:
-            staging.check_tensor(tensor, "all_to_all", name)
+            staging.check_tensor(tensor, "all_to_all", argument)
+    first, where = input_tensor_list[0], (1, "input_tensor_list")
+    name = identity.name_of(first, where, strict=False) if communicator.size > 1 else None
+    _exchange(output_tensor_list, input_tensor_list, communicator, name)
+    return done(async_op)
+
+
+def _exchange(
+    output_tensor_list: Sequence[Tensor],
+    input_tensor_list: Sequence[Tensor],
+    communicator: Communicator,
+    name: str | None,
+) -> None:
+    """``all_to_all`` under ``name``."""
     first = tuple(input_tensor_list[0].shape)
     even = all(tuple(tensor.shape) == first for tensor in (*input_tensor_list, *output_tensor_list))
-    if bool(communicator.all_reduce(np.array([even]), ReduceOp.PRODUCT, name="all_to_all is even").wait()[0]):
-        rows = run(operations.all_to_all, stack(input_tensor_list), group=communicator)
+    question = communicator.all_gather(np.array([even]), name=name, detail="whether all_to_all is even")
+    if bool(question.wait().all()):
+        rows = run(operations.all_to_all, stack(input_tensor_list), group=communicator, name=name)
         write_rows(output_tensor_list, rows)
-        return done(async_op)
+        return
     staging.refuse_recording("all_to_all of different shapes")
     received = _exchange_uneven([staging.to_host(tensor) for tensor in input_tensor_list], communicator)
     for rank, (target, row) in enumerate(zip(output_tensor_list, received, strict=True)):
@@ -57,7 +72,6 @@ def all_to_all(
                 f"output_tensor_list[{rank}] is {list(target.shape)}."
             )
         staging.write(target, row)
-    return done(async_op)
 
 
 def all_to_all_single(
@@ -74,6 +88,7 @@ def all_to_all_single(
         return None
     staging.check_tensor(input, "all_to_all_single", "input")
     staging.check_tensor(output, "all_to_all_single", "output")
+    name = identity.name_of(input, (1, "input"), strict=False) if communicator.size > 1 else None
     if not output_split_sizes and not input_split_sizes:
         size = communicator.size
         if input.ndim == 0 or input.shape[0] % size or output.numel() != input.numel():
@@ -82,9 +97,9 @@ def all_to_all_single(
                 f"same elements, and a first axis that {size} ranks divide. Or give split sizes."
             )
         rows = rows_of(input, (size, input.shape[0] // size, *input.shape[1:]))
-        return put(output, operations.all_to_all, rows, async_op, group=communicator)
+        return put(output, operations.all_to_all, rows, async_op, group=communicator, name=name)
     parts = split(input, input_split_sizes, communicator.size)
-    all_to_all(split(output, output_split_sizes, communicator.size), parts, communicator)
+    _exchange(split(output, output_split_sizes, communicator.size), parts, communicator, name)
     return done(async_op)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from tenon.distributed.communication import staging
 from tenon.distributed.communication.calls import Work
 from tenon.distributed.messages.collectives import TensorWork
+from tenon.distributed.messages.identity import explicit_name
 from tenon.distributed.messages.process_group import Group, root_of, taking_part
 from tenon.errors import CommunicatorError, RankArgumentError
 from tenon.tensors.tensor import Tensor
@@ -27,7 +28,9 @@ def isend(
         return None
     staging.refuse_recording("isend")
     host = staging.to_host(staging.check_tensor(tensor, "isend"))
-    return TensorWork(None, communicator.send(host, root_of(communicator, dst, group_dst, "dst"), tag))
+    return TensorWork(
+        None, communicator.send(host, root_of(communicator, dst, group_dst, "dst"), tag, name=explicit_name())
+    )
 
 
 def irecv(
@@ -46,7 +49,8 @@ def irecv(
     staging.refuse_recording("irecv")
     host = staging.to_host(staging.check_tensor(tensor, "irecv"))
     buffer = host if host.flags.c_contiguous and host.flags.writeable else np.empty(host.shape, host.dtype)
-    work = communicator.receive(buffer, root_of(communicator, src, group_src, "src"), tag)
+    root = root_of(communicator, src, group_src, "src")
+    work = communicator.receive(buffer, root, tag, name=explicit_name())
     return TensorWork(tensor, work)
 
 

@@ -13,6 +13,7 @@ from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp
 from tenon.distributed.communication.staging import check_tensor
 from tenon.distributed.messages import collectives
+from tenon.distributed.messages.identity import name_of
 from tenon.distributed.messages.process_group import Group, get_group_rank, member
 from tenon.engine.op import table
 from tenon.errors import ShapeError
@@ -21,34 +22,43 @@ from tenon.tensors.tensor import Tensor
 
 def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: Group = None) -> Tensor:
     """``tensor`` reduced over the ranks by ``op``."""
-    return _run(operations.all_reduce, tensor, "all_reduce", op=str(ReduceOp.of(op)), group=member(group))
+    communicator = member(group)
+    name = name_of(check_tensor(tensor, "all_reduce")) if communicator.size > 1 else None
+    return _run(operations.all_reduce, tensor, op=str(ReduceOp.of(op)), group=communicator, name=name)
 
 
 def broadcast(tensor: Tensor, src: int, group: Group = None) -> Tensor:
     """The tensor of rank ``src``, on every rank."""
     communicator = member(group)
     root = get_group_rank(communicator, src)
-    return _run(operations.broadcast_from, tensor, "broadcast", root=root, group=communicator)
+    name = name_of(check_tensor(tensor, "broadcast"), strict=False) if communicator.size > 1 else None
+    return _run(operations.broadcast_from, tensor, root=root, group=communicator, name=name)
 
 
 def reduce(tensor: Tensor, dst: int, op: str = ReduceOp.SUM, group: Group = None) -> Tensor:
     """``tensor`` reduced over the ranks by ``op`` on rank ``dst``; zeros elsewhere."""
     communicator = member(group)
     root = get_group_rank(communicator, dst)
-    name = str(ReduceOp.of(op))
-    return _run(operations.reduce_to, tensor, "reduce", op=name, root=root, group=communicator)
+    name = name_of(check_tensor(tensor, "reduce")) if communicator.size > 1 else None
+    op = str(ReduceOp.of(op))
+    return _run(operations.reduce_to, tensor, op=op, root=root, group=communicator, name=name)
 
 
 def all_gather(tensor: Tensor, group: Group = None) -> tuple[Tensor, ...]:
     """The tensors of all ranks."""
-    return _unbind(_run(operations.all_gather, tensor, "all_gather", group=member(group)))
+    communicator = member(group)
+    name = name_of(check_tensor(tensor, "all_gather"), strict=False) if communicator.size > 1 else None
+    return _unbind(_run(operations.all_gather, tensor, group=communicator, name=name))
 
 
 def gather(tensor: Tensor, dst: int = 0, group: Group = None) -> tuple[Tensor, ...]:
     """The tensors of all ranks on rank ``dst``; zeros elsewhere."""
     communicator = member(group)
-    rows = _run(operations.all_gather, tensor, "gather", group=communicator)
-    if communicator.rank != get_group_rank(communicator, dst):
+    root = get_group_rank(communicator, dst)
+    name = name_of(check_tensor(tensor, "gather"), strict=False) if communicator.size > 1 else None
+    detail = f"to rank {root}"
+    rows = _run(operations.all_gather, tensor, group=communicator, name=name, detail=detail)
+    if communicator.rank != root:
         rows = table.mul(rows, 0)
     return _unbind(rows)
 
@@ -58,7 +68,9 @@ def scatter(tensors: Sequence[Tensor], src: int = 0, group: Group = None) -> Ten
     communicator = member(group)
     rows = _stack(tensors, communicator, "scatter")
     root = get_group_rank(communicator, src)
-    return _unbind(_run(operations.all_to_all, rows, "scatter", group=communicator))[root]
+    name = name_of(tensors[0], (0, "tensors"), strict=False) if communicator.size > 1 else None
+    detail = f"from rank {root}"
+    return _unbind(_run(operations.all_to_all, rows, group=communicator, name=name, detail=detail))[root]
 
 
 def reduce_scatter(
@@ -70,8 +82,9 @@ def reduce_scatter(
     """
     communicator = member(group)
     rows = _stack(input_list, communicator, "reduce_scatter")
-    name = str(ReduceOp.of(op))
-    return _run(operations.reduce_scatter, rows, "reduce_scatter", op=name, group=communicator)
+    name = name_of(input_list[0], (1, "input_list")) if communicator.size > 1 else None
+    op = str(ReduceOp.of(op))
+    return _run(operations.reduce_scatter, rows, op=op, group=communicator, name=name)
 
 
 def all_to_all(
@@ -83,7 +96,9 @@ def all_to_all(
     """
     communicator = member(group)
     rows = _stack(input_tensor_list, communicator, "all_to_all")
-    return _unbind(_run(operations.all_to_all, rows, "all_to_all", group=communicator))
+    argument = (1, "input_tensor_list")
+    name = name_of(input_tensor_list[0], argument, strict=False) if communicator.size > 1 else None
+    return _unbind(_run(operations.all_to_all, rows, group=communicator, name=name))
 
 
 def all_to_all_single(
@@ -98,6 +113,7 @@ def all_to_all_single(
     ``output`` has no effect: results are new tensors, through which gradients flow.
     """
     communicator = member(group)
+    check_tensor(input, "all_to_all_single")
     size = communicator.size
     lengths = {*(output_split_sizes or ()), *(input_split_sizes or ())}
     if input.ndim == 0 or input.shape[0] % size or lengths - {input.shape[0] // size}:
@@ -105,14 +121,15 @@ def all_to_all_single(
             f"all_to_all_single: with gradients, {size} ranks exchange equal parts; input is "
             f"{list(input.shape)}, the split sizes are {sorted(lengths)}. Pad the parts to one length."
         )
+    name = name_of(input, (1, "input"), strict=False) if size > 1 else None
     rows = table.reshape(input, shape=(size, input.shape[0] // size, *input.shape[1:]))
-    exchanged = _run(operations.all_to_all, rows, "all_to_all_single", group=communicator)
+    exchanged = _run(operations.all_to_all, rows, group=communicator, name=name)
     joined: Tensor = table.reshape(exchanged, shape=tuple(input.shape))
     return joined
 
 
-def _run(operation: Callable[..., Tensor], tensor: Tensor, function: str, **attrs: object) -> Tensor:
-    return operation(check_tensor(tensor, function), **attrs)
+def _run(operation: Callable[..., Tensor], tensor: Tensor, **attrs: object) -> Tensor:
+    return operation(tensor, **attrs)
 
 
 def _unbind(rows: Tensor) -> tuple[Tensor, ...]:

@@ -1,0 +1,130 @@
+"""What it costs to identify and compare a collective call: small tensors, with and without, in turns.
+
+    python tests/bench/identity.py                  # 2 ranks of one node
+    python tests/bench/identity.py -n 3 --rounds 60
+
+"without": ranks meet before each call, as they must, but name no tensor and compare nothing. "added" is the
+difference of the two best times; in brackets that of the medians. A way is one collective, called directly unless the
+line says otherwise: "wrapped" through two functions, "loop" over four tensors that stay, "fresh" over four new ones.
+"""
+
+import contextlib
+
+import ranks
+
+CALLS = 48
+"""Calls between two readings of the clock."""
+
+
+@contextlib.contextmanager
+def without_identity(communicator):
+    """Ranks meet, but nobody infers a name, and nothing is compared."""
+    from tenon.distributed.messages import identity
+    from tenon.distributed.nn import functional
+    from tenon.extend import distributed_parts as parts
+
+    kept = identity.name_of, identity.place_name, functional.name_of, parts.place_name, communicator._compare
+    barrier = communicator._memory.barrier
+
+    def meet(first, second, position=-1):
+        barrier.wait()
+        barrier.common_position = position
+        return True
+
+    def unnamed(*arguments, **options):
+        return None
+
+    identity.name_of = identity.place_name = functional.name_of = parts.place_name = unnamed
+    communicator._compare = meet
+    try:
+        yield
+    finally:
+        identity.name_of, identity.place_name, functional.name_of, parts.place_name = kept[:4]
+        communicator._compare = kept[4]
+
+
+def ways(size):
+    """The calls to time, by name."""
+    import tenon as torch
+    import tenon.distributed as dist
+    import tenon.distributed.nn.functional as F
+
+    tensor, wide = torch.ones(4), torch.ones(4 * size)
+    rows = [torch.ones(4) for _ in range(size)]
+    values = [torch.ones(4) for _ in range(4)]
+    model = torch.nn.Linear(5, 5)
+    list(model.parameters())
+    objects = [None] * size
+
+    def inner(each):
+        dist.all_reduce(each)
+
+    def outer(each):
+        inner(each)
+
+    def loop(make=None):
+        for each in values if make is None else [torch.ones(4) for _ in range(4)]:
+            dist.all_reduce(each)
+
+    def named():
+        with dist.named("bench"):
+            dist.all_reduce(tensor)
+
+    return {
+        "all_reduce": lambda: dist.all_reduce(tensor),
+        "all_reduce, wrapped": lambda: outer(tensor),
+        "all_reduce, loop": loop,
+        "all_reduce, fresh": lambda: loop(True),
+        "all_reduce, named": named,
+        "all_reduce, parameter": lambda: dist.all_reduce(model.bias.data),
+        "reduce": lambda: dist.reduce(tensor, 0),
+        "broadcast": lambda: dist.broadcast(tensor, 0),
+        "all_gather": lambda: dist.all_gather(rows, tensor),
+        "all_gather_into_tensor": lambda: dist.all_gather_into_tensor(wide, tensor),
+        "reduce_scatter_tensor": lambda: dist.reduce_scatter_tensor(tensor, wide),
+        "all_to_all_single": lambda: dist.all_to_all_single(wide, wide.clone()),
+        "all_gather_object": lambda: dist.all_gather_object(objects, 1),
+        "barrier": dist.barrier,
+        "functional.all_reduce": lambda: F.all_reduce(tensor),
+        "functional.all_gather": lambda: F.all_gather(tensor),
+    }
+
+
+def measure(options):
+    """What each rank does."""
+    import tenon.distributed as dist
+
+    shared = dist.get_communicator()
+    results = []
+    for name, call in ways(shared.size).items():
+        calls = CALLS // 4 if name.endswith(("loop", "fresh")) else CALLS
+
+        def plain(call=call, calls=calls):
+            with without_identity(shared):
+                for _ in range(calls):
+                    call()
+
+        def checked(call=call, calls=calls):
+            for _ in range(calls):
+                call()
+
+        found = ranks.summary(
+            ranks.in_turns({"without": plain, "with": checked}, options.rounds, 1, shared.barrier)
+        )
+        us = {
+            way: {key: times[key] / CALLS * 1e6 for key in ("min", "median")} for way, times in found.items()
+        }
+        added = {key: us["with"][key] - us["without"][key] for key in ("min", "median")}
+        results.append({"way": name, "ranks": shared.size, "microseconds": us, "added": added})
+        if shared.rank == 0:
+            print(
+                f"{name:<24} without {us['without']['min']:6.2f}  with {us['with']['min']:6.2f}  "
+                f"added {added['min']:5.2f} ({added['median']:5.2f}) us",
+                flush=True,
+            )
+    if shared.rank == 0:
+        ranks.write(options.json, results=results)
+
+
+if __name__ == "__main__":
+    ranks.main(__doc__, measure)

@@ -1,0 +1,49 @@
+"""Collectives in another order on one rank raise on all of them; legal programs go on."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenon.distributed.communication.threaded import run_ranks
+from tenon.testing.suites.communicator import launch
+
+sys.path.insert(0, str(Path(__file__).parent / "programs"))
+
+import swapped
+
+PROGRAMS = Path(__file__).parent / "programs"
+COMPILED = [case.__name__ for case in swapped.COMPILED]
+
+
+def check(messages, cases, deviating):
+    """Every rank names both sides in all of ``cases``, and nothing in legal programs."""
+    for rank, told in enumerate(messages):
+        assert {name for name in cases if told[name] is None} == set(), rank
+        assert {name: told[name] for name in swapped.LEGAL if told[name] is not None} == {}, rank
+    for name in cases:
+        assert len({told[name] for told in messages}) == 1, name
+        assert f"rank {deviating} at" in messages[0][name], messages[0][name]
+
+
+def test_every_kind_of_collective_in_another_order_raises_and_legal_branches_do_not():
+    messages = run_ranks(3, lambda communicator: swapped.told(communicator.rank == 1))
+
+    check(messages, swapped.CASES, 1)
+    message = messages[0]["items_of_a_dict_in_a_wrapper"]
+    assert "`tensor` (key = 'a', values['a']) at swapped.py:" in message
+    assert "`tensor` (key = 'b', values['b']) at swapped.py:" in message
+    assert ", called at swapped.py:" in message
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("communicator", ["mpi-shared", "mpi-messages"])
+def test_ranks_as_processes_find_the_same_also_in_compiled_functions(tmp_path, communicator):
+    arguments = [str(PROGRAMS / "swapped.py"), str(tmp_path), "1"]
+    done = launch(3, arguments, TENON_COMMUNICATOR=communicator)
+
+    assert done.returncode == 0, done.stderr
+    messages = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
+    check(messages, [*swapped.CASES, *COMPILED], 1)
