@@ -31,14 +31,14 @@ def indices(program: Program, ref: Ref | View) -> View:
 def emit_embedding(program: Program, node: Node) -> None:
     """Copy rows of the table."""
     weight, index = program.dense(node.args[0]), indices(program, node.args[1])
-    _look_up(program, weight, index, program.new(node), 0)
+    _look_up(program, weight, index, program.new(node))
 
 
 @emits("embedding_rows", when=lambda node: _plain_rows(node))
 def emit_rows(program: Program, node: Node) -> None:
     """Copy rows of the table, zeros for the padding."""
     index, target = indices(program, node.args[1]), program.new(node)
-    _look_up(program, program.dense(node.args[0]), index, target, 0)
+    _look_up(program, program.dense(node.args[0]), index, target)
     padding = node.attrs.get("padding_idx", -1)
     if padding >= 0 and target.size:
         column = index.moved(index.array[..., None])
@@ -50,12 +50,10 @@ def _plain_rows(node: Node) -> bool:
     return not node.attrs.get("by_frequency") and node.args[1].aval.dtype.kind in "iu"
 
 
-def _look_up(program: Program, table: View, index: View, target: View, wrap: int) -> None:
+def _look_up(program: Program, table: View, index: View, target: View) -> None:
     if index.size and target.size:
         width = math.prod(table.shape[1:]) * table.array.itemsize
-        program.step(
-            "k_look_up", index.size, table.shape[0], width, table, index, wrap, out(target), fallible=True
-        )
+        program.step("k_look_up", index.size, table.shape[0], width, table, index, out(target), fallible=True)
 
 
 def _by_integers(node: Node) -> bool:
@@ -105,10 +103,10 @@ def emit_take(program: Program, node: Node) -> None:
     table = moved.reshaped(math.prod(moved.shape[: found.count]), *moved.shape[found.count :])
     turned = target.moved(found.turned(target.array))
     if turned.dense:
-        _look_up(program, table, found.index, turned, 0)
+        _look_up(program, table, found.index, turned)
         return
     result = reserve("arena", turned.shape, x.dtype)
-    _look_up(program, table, found.index, result, 0)
+    _look_up(program, table, found.index, result)
     program.copy(result, turned)
 
 

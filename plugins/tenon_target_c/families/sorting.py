@@ -63,7 +63,7 @@ def _sides(x: View, axis: int) -> tuple[int, int, int]:
     return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
 
 
-@emits("running_extreme", when=lambda node: _searches(node))
+@emits("running_extreme", when=_searches)
 def emit_running_extreme(program: Program, node: Node) -> None:
     """Add the place of the extreme so far."""
     x, target = program.dense(node.args[0]), program.new(node)
