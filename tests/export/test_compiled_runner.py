@@ -6,7 +6,8 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.errors import CaptureError, ShapeError
-from tenon.export import CompiledRunner, Runner, capture
+from tenon.export import CompiledRunner, Runner, capture, export
+from tenon.export.runner import KEPT
 from tenon.testing.suites.target_models import MODELS
 from tenon.utils._pytree import tree_leaves
 
@@ -65,6 +66,32 @@ def test_sizes_that_change_have_a_program_each():
     assert runner.program() is runner.program(batch=3) is not runner.program(batch=5)
     with pytest.raises(ShapeError, match=r"dimension 1 is 5, not 4"):
         runner(tenon.randn(3, 5))
+
+
+def test_as_many_programs_as_graphs_are_cached():
+    runner = CompiledRunner(capture(lambda x: x * 2.0, tenon.ones(3), dynamic={"x": {0: "n"}}))
+
+    for count in range(2, KEPT + 5):
+        assert runner(tenon.ones(count)).tolist() == [2.0] * count
+        assert len(runner._bound) == len(runner._at) <= KEPT
+
+
+def test_arguments_that_the_function_changes_are_changed():
+    class Counting(nn.Module):
+        def forward(self, x, y):
+            before = x.clone()
+            x.add_(1.0)
+            return before, x * y
+
+    y = tenon.full((3,), 2.0)
+    runner = CompiledRunner(export(Counting(), (tenon.ones(3), y)).captured)
+
+    x = tenon.zeros(3)
+    for count in (0.0, 1.0):
+        before, product = runner(x, y)
+        assert before.tolist() == [count] * 3
+        assert product.tolist() == [2 * count + 2] * 3
+        assert x.tolist() == [count + 1] * 3
 
 
 def test_a_guard_is_checked():

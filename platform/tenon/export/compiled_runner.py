@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.export.captured import CapturedGraph
-from tenon.export.runner import Runner, argument_sizes, check_guard
+from tenon.export.runner import KEPT, Runner, argument_sizes, check_guard
 from tenon.graph.graph import Node, Ref
 from tenon.graph.passes import default
 from tenon.graph.program import Program
@@ -59,12 +59,15 @@ class CompiledRunner(Runner):
         for guard in compiled.guards:
             check_guard(guard, values)
         results = [np.array(program.value(ref)) for ref in compiled.outputs]
+        self.changed = {name: np.array(buffers[name]) for name in graph.changed}
         for _, scalar in graph.scalars:
             self.scalars[scalar.name] += scalar.increment
         return results
 
     def _program(self, graph: CapturedGraph) -> tuple[Program, CapturedGraph, dict[str, np.ndarray]]:
         if graph not in self._bound:
+            if len(self._bound) >= KEPT:
+                self._bound.clear()
             compiled, backend = graph.copy(), backend_named("cpu")
             program = Program(compiled, backend, default(backend))
             arrays: dict[Node, np.ndarray] = {}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 #: The maximum number of sizes for which a runner caches the graph.
-_KEPT = 16
+KEPT = 16
 
 
 class Runner:
@@ -92,7 +92,7 @@ class Runner:
             return self.graph
         key = tuple(sorted(sizes.items()))
         if key not in self._at:
-            if len(self._at) >= _KEPT:
+            if len(self._at) >= KEPT:
                 self._at.clear()
             self._at[key] = self.graph.at(**sizes)
         return self._at[key]
