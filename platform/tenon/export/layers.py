@@ -1,6 +1,6 @@
 """Find the layers of a captured graph: calls whose weights are those of one layer of ``tenon.nn``.
 
-``unflatten.py`` makes a module of them again, which quantization and pruning know how to change.
+Next: ``program_module.py`` makes a module with them, which quantization and pruning know how to change.
 """
 
 from __future__ import annotations
