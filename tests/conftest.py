@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from _pytest.assertion import rewrite
 from xdist.scheduler import LoadFileScheduling
 
 import tenon
@@ -122,7 +121,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RanksInOneWo
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Let two workers share what both would do for 12 s in a fresh clone: to compile the tests, with their asserts
+    """Let two workers share what both would do for 10 s in a fresh clone: to compile the tests, with their asserts
     rewritten. Each begins at another end, and goes on until it meets what the other has done."""
     worker = getattr(session.config, "workerinput", {}).get("workerid")
     if worker not in ("gw0", "gw1") or sys.dont_write_bytecode:
@@ -132,11 +131,24 @@ def pytest_collection(session: pytest.Session) -> None:
         importlib.import_module("torch")  # 2,000 files, which not every installer compiles
     tests = sorted({path for folder in folders for path in folder.rglob("test_*.py")})
     for path in tests if worker == "gw0" else reversed(tests):
-        folder = rewrite.get_cache_dir(path)
-        compiled = folder / (path.stem + rewrite.PYC_TAIL)
-        if not compiled.exists() and rewrite.try_makedirs(folder):
-            source, code = rewrite._rewrite_test(path, session.config)
-            rewrite._write_pyc(session.config.stash[rewrite.assertstate_key], code, source, compiled)
+        try:
+            _compile(path, session.config)
+        except (
+            AttributeError,
+            ImportError,
+            SyntaxError,
+        ):  # other names in pytest, or a mistake: pytest tells of it
+            continue
+
+
+def _compile(path: Path, config: pytest.Config) -> None:
+    from _pytest.assertion import rewrite  # private: what it lacks costs time only
+
+    folder = rewrite.get_cache_dir(path)
+    compiled = folder / (path.stem + rewrite.PYC_TAIL)
+    if not compiled.exists() and rewrite.try_makedirs(folder):
+        source, code = rewrite._rewrite_test(path, config)
+        rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, compiled)
 
 
 class Cases:
@@ -155,13 +167,15 @@ class Cases:
 
     def by_marks(self) -> Iterator[Any]:
         """Themselves as parameters of a test, those with other marks apart."""
-        marks = {tuple(mark.name for mark in param.marks): param.marks for param in self.params}
-        for names, common in marks.items():
+        groups: dict[str, list[int]] = {}
+        for at, param in enumerate(self.params):
+            groups.setdefault(repr(param.marks), []).append(at)
+        for kept in groups.values():
             some = copy.copy(self)
-            kept = [i for i, p in enumerate(self.params) if tuple(mark.name for mark in p.marks) == names]
             some.params, some.ids = [self.params[i] for i in kept], [self.ids[i] for i in kept]
-            some_ids = "-".join([f"{len(kept)} cases", *names])
-            yield pytest.param(*[some] * len(self.names), marks=common, id=some_ids)
+            marks = some.params[0].marks
+            some_ids = "-".join([f"{len(kept)} cases", *(mark.name for mark in marks)])
+            yield pytest.param(*[some] * len(self.names), marks=marks, id=some_ids)
 
     def each(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """The name of each case, and its arguments."""
@@ -197,26 +211,50 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
     failed: list[BaseException] = []
-    ran, skipped = 0, None
+    names: list[str] = []
+    ran, skipped = 0, []
     for case in itertools.product(*(cases.each() for cases in several.values())):
         name = "-".join(name for name, _ in case)
+        arguments = given | {key: value for _, values in case for key, value in values.items()}
         try:
-            pyfuncitem.obj(**given | {key: value for _, values in case for key, value in values.items()})
+            pyfuncitem.obj(**{key: _own(value) for key, value in arguments.items()})
             ran += 1
         except pytest.skip.Exception as error:
-            skipped = error
+            skipped.append(error)
         except (Exception, pytest.fail.Exception) as error:
             error.add_note(
                 f"Case {name!r}; each case is a test where its file is named: pytest {pyfuncitem.path}"
             )
             failed.append(error)
+            names.append(name)
+    if skipped and (ran or failed):
+        of = ran + len(failed) + len(skipped)
+        pyfuncitem.user_properties.append((_SKIPPED, f"{len(skipped)} of {of} cases: {skipped[-1]}"))
     if len(failed) > 1:
-        raise BaseExceptionGroup(f"{len(failed)} of {ran + len(failed)} cases failed", failed[:20])
+        rest = f", also {', '.join(names[_SHOWN:])}" if names[_SHOWN:] else ""
+        raise BaseExceptionGroup(f"{len(failed)} of {ran + len(failed)} cases failed{rest}", failed[:_SHOWN])
     if failed:
         raise failed[0]
     if skipped and not ran:
-        raise skipped
+        raise skipped[-1]
     return True
+
+
+def _own(value: Any) -> Any:
+    """What a case gets of an argument: numbers that do not depend on the cases before it."""
+    return copy.deepcopy(value) if isinstance(value, np.random.Generator) else value
+
+
+_SKIPPED = "skipped cases"
+_SHOWN = 15  # pytest prints so many of a group of errors
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which tests ran some of their cases only: pytest reports skips of whole tests."""
+    for report in itertools.chain.from_iterable(terminalreporter.stats.values()):
+        for name, text in getattr(report, "user_properties", ()):
+            if name == _SKIPPED and report.when == "call":
+                terminalreporter.write_line(f"SKIPPED {report.nodeid}: {text}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -5,7 +5,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
+import _pytest.assertion
 import pytest
 
 TOP = Path(__file__).parents[2]
@@ -31,7 +34,6 @@ CHOICES = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arguments", CHOICES, ids=" ".join)
 def test_a_run_takes_what_it_is_for(arguments, tmp_path):
     shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
@@ -75,6 +77,68 @@ def test_cases_that_run_together_all_run_and_each_that_fails_is_named(tmp_path):
 
     assert "1 failed" in done.stdout and "2 of 4 cases failed" in done.stdout, done.stdout + done.stderr
     assert set(re.findall(r"Case '(\S+)'", done.stdout)) == {"<2>-<5>-a", "<4>-<0>-a"}, done.stdout
+
+
+MORE = """
+import numpy as np
+import pytest
+pytestmark = pytest.mark.together
+@pytest.fixture
+def rng(): return np.random.default_rng(0)
+@pytest.mark.parametrize("n", [1, 2])
+def test_each_draws_the_same(rng, n): assert rng.integers(1000) == np.random.default_rng(0).integers(1000)
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_partly(n):
+    if n == 3: pytest.skip("no three")
+@pytest.mark.parametrize("n", [pytest.param(n, marks=pytest.mark.skipif(n == 2, reason="two")) for n in (1, 2)])
+def test_marked(n): assert n != 1
+@pytest.mark.parametrize("n", range(30))
+def test_many(n): assert n == 0
+"""
+
+
+def test_cases_that_run_together_share_no_draws_no_marks_and_hide_no_skip(tmp_path):
+    shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_all.py").write_text(MORE)
+    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", "-rs", "."]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert "2 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "SKIPPED test_all.py::test_partly[3 cases]: 1 of 3 cases: no three" in done.stdout, done.stdout
+    assert set(re.findall(r"Case '(\d+)'", done.stdout)) == {str(n) for n in range(1, 16)}, done.stdout
+    also = ", ".join(map(str, range(16, 30)))
+    assert f"29 of 30 cases failed, also {also}" in done.stdout, done.stdout
+
+
+class Worker:
+    """The first of two workers, on one folder."""
+
+    workerinput: ClassVar = {"workerid": "gw0"}
+
+    def __init__(self, config, folder):
+        self._config, self.args = config, [str(folder)]
+
+    def __getattr__(self, name):
+        return getattr(self._config, name)
+
+
+@pytest.mark.parametrize("renamed", [False, True], ids=["pytest as it is", "private names renamed"])
+def test_workers_share_what_compiles_and_leave_the_rest_to_pytest(
+    renamed, pytestconfig, tmp_path, monkeypatch
+):
+    (tmp_path / "test_broken.py").write_text("def")
+    (tmp_path / "test_good.py").write_text("def test(): assert True")
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    if renamed:
+        monkeypatch.setattr(_pytest.assertion, "rewrite", SimpleNamespace())
+    conftest = pytestconfig.pluginmanager.getplugin(str(TOP / "tests" / "conftest.py"))
+
+    conftest.pytest_collection(SimpleNamespace(config=Worker(pytestconfig, tmp_path)))
+
+    compiled = [path.name.split(".")[0] for path in tmp_path.rglob("*.pyc")]
+    assert compiled == ([] if renamed else ["test_good"])
 
 
 def test_ci_runs_the_readmes_command_and_then_what_that_leaves_out():

@@ -1,6 +1,7 @@
 """What is said of an op is said on its class: no table of op names outside of ``ops/`` and ``testing/``."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -83,13 +84,25 @@ def sources():
                 yield part, path
 
 
-@pytest.mark.slow
-def test_no_file_outside_ops_holds_a_table_of_op_names():
+def quotes_ops(path, ops):
+    """Whether ``path`` has enough names of ops in quotes: one file in twelve, and not those that split a string."""
+    return sum(word in ops for word in re.findall(r"""["'](\w+)["']""", path.read_text())) >= ENOUGH
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [quotes_ops, pytest.param(lambda path, ops: True, marks=pytest.mark.slow)],
+    ids=["quoted", "all"],
+)
+def test_no_file_outside_ops_holds_a_table_of_op_names(chosen):
     ops = names_of_ops()
 
-    found = {part: rows for part, path in sources() if part not in ALLOWED and (rows := found_in(path, ops))}
+    paths = [(part, path) for part, path in sources() if part not in ALLOWED and chosen(path, ops)]
+    found = {part: rows for part, path in paths if (rows := found_in(path, ops))}
 
-    assert found == {}, "make it a field or method of the op class (engine/op.py), and look it up"
+    assert len(paths) > 20 and found == {}, (
+        "make it a field or method of the op class (engine/op.py), and look it up"
+    )
 
 
 def test_every_allowed_table_is_there():
