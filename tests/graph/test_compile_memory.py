@@ -59,7 +59,7 @@ for name in {names!r}:
     gc.collect()
     tracemalloc.start()
     resident, traced = [], []
-    for _ in range(3):
+    for _ in range(6):
         for _ in range(100):
             loss = step(*program.batch)
         gc.collect()
@@ -67,7 +67,7 @@ for name in {names!r}:
         traced.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     assert len(step.programs) == 1, name
-    found[name] = resident[-1] - resident[0], traced[-1] - traced[0]
+    found[name] = [[later - now for now, later in zip(kept, kept[1:])] for kept in (resident, traced)]
 print(json.dumps(found))
 """
 NAMES = ["mlp", "cnn", "gpt"]
@@ -91,7 +91,7 @@ def plans():
 
 @pytest.fixture(scope="module")
 def growth():
-    """Of each program: by how many bytes 200 steps grew the process, and what Python holds."""
+    """Of each program: by how many bytes each of five times 100 steps grew the process, and what Python holds."""
     return printed("-c", GROWTH.format(bench=str(BENCH.parent), names=NAMES))
 
 
@@ -108,11 +108,12 @@ def test_a_plan_takes_hardly_more_than_what_is_alive_and_gradients_have_a_place_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-def test_200_compiled_steps_need_no_more_memory_than_the_100_before(growth, name):
+def test_100_compiled_steps_need_no_more_memory_than_the_100_before(growth, name):
     resident, traced = growth[name]
 
-    assert resident <= 1 << 20, "pages of the process"
-    assert traced <= 200 * 64, "bytes of Python objects and arrays; numbers above 256 are objects"
+    # What leaks grows every time; an allocator may take new pages in any one.
+    assert min(resident) <= 1 << 18, f"pages of the process: {resident}"
+    assert min(traced) <= 100 * 64, f"bytes of Python objects and arrays, also of numbers above 256: {traced}"
 
 
 def test_a_parameter_that_gets_new_memory_every_call_leaves_no_text_behind():
