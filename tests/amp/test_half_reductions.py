@@ -29,6 +29,7 @@ def x(request):
     return tenon.tensor(numbers, dtype=getattr(tenon, request.param))
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("name", REDUCTIONS)
 @pytest.mark.parametrize("compiles", [False, True], ids=["eager", "compiled"])
 def test_results_are_those_of_float32_rounded_once(x, name, compiles):

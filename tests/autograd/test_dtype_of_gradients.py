@@ -6,6 +6,7 @@ import tenon
 import tenon.nn.functional as F
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("dtype", [tenon.float16, tenon.bfloat16, tenon.float32])
 @pytest.mark.parametrize("function", [F.silu, F.hardswish, F.softplus, F.elu, lambda x: x**0.75])

@@ -346,6 +346,7 @@ PROGRAMS = [
 ]  # fmt: skip
 
 
+@pytest.mark.together
 @oracle
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
 def test_custom_functions_are_torchs(program, parity):

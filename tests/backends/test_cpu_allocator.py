@@ -78,6 +78,7 @@ def advised(**environment):
     return done.stdout.split()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     platform.libc_ver()[0] != "glibc" or not _may_choose_pages(), reason="nobody is asked for huge pages here"
 )

@@ -77,9 +77,8 @@ def plain() -> list[float]:
     return eager
 
 
-@pytest.mark.parametrize(
-    ("numba", "onednn"), [*(pytest.param(*r, marks=pytest.mark.slow) for r in RUNGS[1:3]), *RUNGS[3:]]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("numba", "onednn"), RUNGS[1:])
 def test_a_rung_trains_as_numpy_alone_does(plain, numba, onednn):
     if numba == "1" and find_spec("numba") is None:
         pytest.skip("numba is not installed (extra `fast`)")

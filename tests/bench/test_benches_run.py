@@ -146,6 +146,7 @@ def test_the_overhead_of_ops_is_measured(tmp_path):
     assert all(r["ratio"] > 0 for r in found["results"])
 
 
+@pytest.mark.slow
 def test_the_time_of_an_import_is_measured_and_what_it_loads_is_seen(tmp_path):
     found = run("import_time.py", "--rounds", "1", tmp_path=tmp_path)
 

@@ -11,8 +11,9 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "deterministic.md"
 (SCRIPT,) = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [2, 4])
 def test_the_script_prints_one_line_whatever_the_number_of_ranks(tmp_path, ranks):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

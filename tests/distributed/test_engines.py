@@ -133,6 +133,7 @@ def test_every_engine_gives_the_same_bits_on_four_ranks():
     assert len(digests) == 1 and len(digests.pop()) == 65
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
     done = launch(4, [str(PROGRAMS / "overlap.py")], TENON_MPI_NODES="2")

@@ -26,6 +26,7 @@ def test_the_script_and_the_loop_print_one_small_loss_on_two_ranks(tmp_path):
     assert re.fullmatch(r"loss 0\.0\d* over 96 samples\n", done.stdout), done.stdout
 
 
+@pytest.mark.slow
 def test_the_suite_is_collected(tmp_path):
     (tmp_path / "test_mine.py").write_text(SUITE)
     command = [

@@ -43,6 +43,7 @@ def test_nan_comes_back():
     assert np.isnan(decode(encode(float("nan"))))
 
 
+@pytest.mark.together
 @pytest.mark.parametrize(
     "dtype", ["bool", "int8", "uint64", "float16", ">f8", "complex64", ml_dtypes.bfloat16]
 )

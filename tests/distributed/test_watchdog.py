@@ -60,12 +60,13 @@ def test_a_rank_that_stalls_is_named_with_its_last_collective(tmp_path, kind, wo
     assert took > LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "hosts", "limit"),
     # A rank is late by a second, and ranks may wait for a core on a busy machine besides.
     [
-        pytest.param("late", "one", 6.0, marks=pytest.mark.slow),
-        pytest.param("late", "several", 6.0, marks=pytest.mark.slow),
+        ("late", "one", 6.0),
+        ("late", "several", 6.0),
         ("slow_end", "one", LIMIT),
     ],
 )

@@ -82,6 +82,7 @@ def values():
         return [build(torch, case).sample((3,)).numpy() for case in CASES]
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("place", range(len(CASES)), ids=[label(c) for c in CASES])
 def test_densities_are_torchs(place, dtype, values):
@@ -107,6 +108,7 @@ def test_densities_are_torchs(place, dtype, values):
     same(case, dtype, lambda lib, made: made.icdf(lib.tensor(places, dtype=getattr(lib, dtype))), "icdf")
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_moments_and_entropies_are_torchs(case, dtype="float64"):
     for name in ("mean", "mode", "variance", "stddev"):
@@ -118,6 +120,7 @@ def test_moments_and_entropies_are_torchs(case, dtype="float64"):
     same(case, dtype, lambda lib, made: made.enumerate_support(expand=False), "enumerate_support(False)")
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_shapes_and_names_are_torchs(case):
     ours, theirs = build(tenon, case), build(torch, case)

@@ -60,6 +60,7 @@ def same(ours, theirs):
         np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_are_torchs(name):
     (ours, x), (theirs, torchs_x) = sides(name)
@@ -129,6 +130,7 @@ SETS = {
 }  # fmt: skip
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("name", SETS)
 def test_sets_and_ways_into_them_are_torchs(name):
     make, values = SETS[name]

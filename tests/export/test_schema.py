@@ -79,6 +79,7 @@ VALUES = [
 ]  # fmt: skip
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_values_are_read_back(value):
     text = json.dumps(values.encode(value), allow_nan=False)

@@ -326,6 +326,7 @@ CASES = [
 ]
 
 
+@pytest.mark.together
 @pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

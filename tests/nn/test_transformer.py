@@ -90,6 +90,7 @@ def quiet():
         yield
 
 
+@pytest.mark.together
 @pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("masks", MASKS)
@@ -108,6 +109,7 @@ def test_an_encoder_layer_is_torchs(name, masks):
     )
 
 
+@pytest.mark.together
 @pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("masks", MASKS)

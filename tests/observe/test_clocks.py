@@ -17,9 +17,8 @@ MILLISECOND = 1_000_000
 TRIES = 3
 
 
-@pytest.mark.parametrize(
-    ("ranks", "known"), [pytest.param(4, "known", marks=pytest.mark.slow), (2, "unknown")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("ranks", "known"), [(4, "known"), (2, "unknown")])
 def test_events_of_hosts_whose_clocks_differ_and_drift_are_where_they_were(tmp_path, run_ranks, ranks, known):
     missed = []
     for number in range(TRIES):

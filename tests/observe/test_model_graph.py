@@ -138,6 +138,7 @@ def test_a_model_that_cannot_be_recorded_says_why_and_is_left_as_it_was():
     assert model.training
 
 
+@pytest.mark.slow
 def test_a_profiled_run_has_the_graph_once_with_its_times(two_ranks):
     own, other = read(two_ranks), read(two_ranks / "rank_1")
 

@@ -140,7 +140,8 @@ def test_events_beyond_the_limit_are_read_back_from_the_file(tmp_path, training,
     assert sum(e["name"] == "tenon::linear" for e in read_trace(tmp_path / "all.json")[1]) == 40
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_what_was_flushed_outlives_the_program(tmp_path, number):
     program = subprocess.Popen(
         [sys.executable, PROGRAMS / "endless.py", tmp_path],

@@ -28,6 +28,7 @@ def output(layer):
     return layer(tenon.from_numpy(X)).detach().numpy()
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("order", ORDERS, ids="+".join)
 def test_every_order_trains_copies_pickles_saves_loads_and_casts(order, tmp_path):
     layer = built(order)
@@ -46,6 +47,7 @@ def test_every_order_trains_copies_pickles_saves_loads_and_casts(order, tmp_path
     np.testing.assert_allclose(wide(tenon.from_numpy(X).double()).detach().numpy(), expected, atol=1e-5)
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("order", ORDERS, ids="+".join)
 @pytest.mark.parametrize("first", ["parametrizations", "masks"])
 def test_baking_keeps_the_value_and_ends_in_a_plain_layer(order, first):

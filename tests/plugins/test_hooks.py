@@ -317,6 +317,7 @@ def test_register_and_unregister_work_on_the_process(empty_host):
     assert empty_host.plugins == ()
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("hook", sorted(HOOKS))
 def test_every_hook_states_what_a_plugin_author_must_know(hook):
     text = inspect.getdoc(HOOKS[hook])
@@ -330,6 +331,7 @@ def test_every_hook_states_what_a_plugin_author_must_know(hook):
         assert all(f"``{name}``" in described for name in parameters)
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("hook", sorted(HOOKS))
 def test_stated_mode_is_the_real_one(hook):
     options = HOOKS[hook].tenon_spec
@@ -339,6 +341,7 @@ def test_stated_mode_is_the_real_one(hook):
     assert stated == real
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("hook", sorted(HOOKS))
 def test_every_hook_has_its_entry_on_the_page(hook):
     entry = _entries().get(hook)

@@ -252,6 +252,7 @@ def test_missing_modules_of_pytorch_are_errors_that_say_where_they_come_from():
     assert failed == [], why
 
 
+@pytest.mark.slow
 def test_modules_of_pytorch_load_no_plugin_before_they_are_asked_for():
     check = """
         def check(name):

@@ -45,6 +45,7 @@ def pruned(lib, face, layer, order):
     return state, [out.detach().numpy(), *gradients], [p.detach().numpy() for p in module.parameters()]
 
 
+@pytest.mark.together
 @pytest.mark.draws
 @pytest.mark.parametrize("layer", ["linear", "convolution"])
 @pytest.mark.parametrize("order", ORDERS, ids="+".join)

@@ -26,6 +26,7 @@ def documented(thing):
     return bool(own and own.strip()) and not (isinstance(thing, type) and inherited)
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("name", reference.PAGES)
 def test_every_public_name_has_a_docstring(name):
     module = importlib.import_module(name)
@@ -37,6 +38,7 @@ def test_every_public_name_has_a_docstring(name):
     assert bare == []
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("name", reference.PAGES)
 def test_every_public_method_has_a_docstring(name):
     bare = []

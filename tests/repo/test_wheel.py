@@ -65,6 +65,7 @@ def test_the_wheel_has_every_source_file_and_nothing_else(wheel):
     assert not any("__pycache__" in name or "/tests/" in name for name in inside)
 
 
+@pytest.mark.slow
 def test_the_wheel_alone_runs(wheel, tmp_path):
     program = (
         "import tenon\n"

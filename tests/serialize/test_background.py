@@ -125,6 +125,7 @@ def test_an_error_in_the_block_does_not_wait_for_a_slow_disk(tmp_path, monkeypat
     writer.wait()
 
 
+@pytest.mark.slow
 def test_saving_costs_the_caller_a_small_part_of_the_writing(tmp_path):
     sections = {"model": {str(i): tensor(i, 1 << 20) for i in range(16)}}
     with CheckpointWriter(tmp_path) as writer:

@@ -37,6 +37,7 @@ PATHS = [
 ]
 
 
+@pytest.mark.together
 @pytest.mark.parametrize(("path", "name", "home"), PATHS)
 def test_torchs_path_leads_home(path, name, home):
     face = importlib.import_module(f"tenon.{path}")

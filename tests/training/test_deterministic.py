@@ -74,6 +74,7 @@ def test_settings_that_do_not_suit_are_refused_by_their_path():
     assert resolve([BASE]).shards == 4 and resolve([{**BASE, "deterministic": None}]).shards is None
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_number_of_ranks_that_the_shards_do_not_suit_is_refused_before_a_folder_is_made(project):
     run = project.train("my.toml", "--set", "deterministic=world", ranks=3)

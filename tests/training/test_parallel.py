@@ -97,6 +97,7 @@ def test_a_sharded_optimizer_changes_no_bit_and_goes_on_with_any_number_of_ranks
     assert project.resume(resumed, "--set", "epochs=4").final["epoch"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_gradients_are_sent_by_the_hook_that_is_named(project):
     hook = ("--set", "data_parallel.comm_hook=powersgd")

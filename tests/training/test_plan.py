@@ -68,10 +68,11 @@ def plan(*arguments):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("ranks", "nodes"),
-    [(2, 2), pytest.param(4, 2, marks=pytest.mark.slow), pytest.param(4, 4, marks=pytest.mark.manual)],
+    [(2, 2), (4, 2), pytest.param(4, 4, marks=pytest.mark.manual)],
 )
 def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
     config, _ = resolve("wide.toml", ("model_options.width=256",), None)

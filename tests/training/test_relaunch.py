@@ -69,6 +69,7 @@ def said(done):
     return re.findall(r"tenon launch: (.*)$", done.stderr, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpoint(project, finished):
     whole = finished("my.toml").weights()
 
@@ -115,9 +116,8 @@ def test_a_refused_configuration_starts_nothing(project):
     assert said(done) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "status"), [pytest.param("SIGINT", 130, marks=pytest.mark.slow), ("SIGTERM", 143)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_to_the_launcher_saves_and_ends_it(project, name, status):
     folder = project.folder / "run"
     job = subprocess.Popen(

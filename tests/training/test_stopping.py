@@ -37,7 +37,8 @@ def whole(finished):
     return finished("my.toml", *SETTINGS).weights()
 
 
-@pytest.mark.parametrize("ranks", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4))])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_run_goes_on_in_the_middle_of_an_epoch_on_any_number_of_ranks(project, whole, ranks):
     short = ("--set", "checkpoint.steps=1", "--set", "checkpoint.keep=20", *SETTINGS)
     first = project.train("my.toml", *short, "--set", "epochs=2", ranks=2)
@@ -72,7 +73,10 @@ def test_a_run_that_goes_on_draws_the_numbers_it_would_have_drawn(project):
     np.testing.assert_array_equal(resumed.weights(), whole)
 
 
-@pytest.mark.parametrize(("name", "status", "ranks"), [("SIGTERM", 143, 1), ("SIGUSR1", 138, 2)])
+@pytest.mark.parametrize(
+    ("name", "status", "ranks"),
+    [("SIGTERM", 143, 1), pytest.param("SIGUSR1", 138, 2, marks=pytest.mark.slow)],
+)
 def test_a_signal_finishes_the_step_saves_and_leaves_with_its_status(project, name, status, ranks):
     folder = project.folder / "run"
     process = start(project, "my.toml", "--run", str(folder), "--set", "epochs=100000", ranks=ranks)

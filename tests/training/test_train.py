@@ -49,6 +49,7 @@ def test_accumulation_changes_nothing_but_memory(project, finished):
     np.testing.assert_allclose(pieces, whole, rtol=0, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_evaluation_counts_every_sample_once_over_uneven_shards(finished):
     one = finished("my.toml", "--set", "epochs=1").final
     two = finished("my.toml", "--set", "epochs=1", ranks=2).final

@@ -53,6 +53,7 @@ CONDITIONS = {
 }
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("shape", CONDITIONS.values(), ids=CONDITIONS)
 @pytest.mark.parametrize("number", [0, -0.0, -INF.item(), NAN.item(), 3, True])
 @pytest.mark.parametrize("swapped", [False, True])
@@ -102,6 +103,7 @@ def test_where_keeps_other_dtypes(rng, used):
 REDUCED = [(2,), (1, 2), (0, 2), (0, 1, 2), (0, 1, 2, 3), (3,), (0, 2, 3), (2, 3), (1, 3), (0,), (0, 1)]
 
 
+@pytest.mark.together
 @pytest.mark.parametrize("axes", REDUCED, ids=str)
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize("name", ["sum", "mean"])

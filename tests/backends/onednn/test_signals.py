@@ -39,7 +39,8 @@ print("seen", len(seen))
 """
 
 
-@pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.slow), "2"])
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_timer_in_the_middle_of_products_breaks_nothing(threads):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],

@@ -4,6 +4,8 @@ import re
 import subprocess
 from pathlib import Path
 
+import pytest
+
 import tenon
 from tenon.export import verify
 
@@ -14,6 +16,7 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
 
 
+@pytest.mark.slow
 def test_the_code_of_the_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tenon.manual_seed(0)

@@ -11,11 +11,13 @@ import sys
 import tempfile
 from pathlib import Path
 
+import tenon
 from tenon.cli import main
 
 importlib.import_module(
     {"train": "tenon.training.command", "compress": "tenon.compress.command"}[sys.argv[1]]
 )
+tenon.nn.BatchNorm1d(1)  # loads the plugins, and the kernels of the backend
 
 
 def run(arguments):
