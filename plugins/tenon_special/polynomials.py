@@ -35,6 +35,7 @@ def _polynomial(
     """
     if not isinstance(x, tenon.Tensor) and not isinstance(n, tenon.Tensor):
         raise TypeError(f"special.{name}(): one of the arguments must be a Tensor, got {x} and {n}")
+    x = x.item() if isinstance(x, np.generic) else x
     x = floating(name, x if isinstance(x, tenon.Tensor) else tenon.as_tensor(x))
     degrees = np.asarray(n._backend.to_host(n.raw) if isinstance(n, tenon.Tensor) else n).astype(np.int64)
     order = wrap(degrees, x.device)
@@ -77,7 +78,7 @@ def chebyshev_polynomial_w(input: Tensor | float, n: Tensor | float, *, out: Ten
 
 def _shifted(x: Tensor | float) -> Tensor | float:
     """Return ``2 x - 1``, which maps the interval from 0 to 1 to that from -1 to 1."""
-    return ops.sub(ops.mul(x, 2.0), 1.0) if isinstance(x, tenon.Tensor) else 2.0 * x - 1.0
+    return ops.sub(ops.mul(x, 2.0), 1.0) if isinstance(x, tenon.Tensor) else 2.0 * np.asarray(x).item() - 1.0
 
 
 def shifted_chebyshev_polynomial_t(

@@ -184,3 +184,52 @@ def test_members_of_enumerations_are_numbers(parity):
         return y, x.grad, t.full((2,), Level.HIGH), t.tensor([Level.HIGH, 1]), x.clamp(max=Level.HIGH)
 
     parity(program)
+
+
+def test_ops_made_of_several_take_the_common_dtype(parity):
+    """Each step of theirs would promote by itself: a factor makes a float32 of integers, a row loses its rank."""
+
+    def program(t):
+        half, wide = t.tensor([1.0, 2.0], dtype=t.bfloat16), t.tensor(2.0, dtype=t.float64)
+        whole, byte = t.tensor([1, 2], dtype=t.int32), t.tensor([1, 200], dtype=t.uint8)
+        mask = t.tensor([True, False])
+        return (
+            t.logaddexp2(whole, half), t.logaddexp2(wide, half),
+            t.special.xlog1py(wide, half), t.special.xlog1py(whole, half), t.special.xlog1py(half, 2.5),
+            t.block_diag(wide, half), t.addr(t.ones(2, 2, dtype=t.int32), mask, mask, beta=3, alpha=2),
+            t.nn.functional.l1_loss(byte, t.tensor([2, 3], dtype=t.uint8), reduction="sum"),
+            t.istft(t.ones(9, 8, dtype=t.complex64), 16, window=t.ones(16, dtype=t.bool)),
+        )  # fmt: skip
+
+    parity(program)
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+def test_losses_of_broadcast_tensors_take_the_dtype_of_the_common_shape(parity):
+    def program(t):
+        x, y = t.ones(2, 3), t.tensor(2.0, dtype=t.float64)
+        F = t.nn.functional
+        return F.mse_loss(x, y), F.l1_loss(y, x), F.smooth_l1_loss(x, y, reduction="none")
+
+    parity(program)
+
+
+def test_numpy_scalars_come_first_where_python_numbers_do(parity):
+    import numpy as np
+
+    def program(t):
+        x = t.tensor([1.0, 2.0])
+        names = ("add", "sub", "mul", "div", "pow", "remainder", "floor_divide", "xlogy", "float_power")
+        return [getattr(t, name)(number, x) for name in names for number in (np.float64(2.5), np.int64(2))]
+
+    parity(program)
+
+
+def test_xlog1py_of_zero_has_the_gradient_of_the_first_factor(parity):
+    def program(t):
+        x = t.zeros(3, requires_grad=True)
+        y = t.tensor([0.5, -0.5, 2.0], requires_grad=True)
+        z = t.special.xlog1py(x, y)
+        return (z, *t.autograd.grad(z[0] + z[1], (x, y)))
+
+    parity(program)

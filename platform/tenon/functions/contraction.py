@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tenon import ops
 from tenon.compat.node_names import titled
+from tenon.dtypes import float16
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import refuse, write_into
@@ -165,6 +166,8 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
             f"{list(x2.raw.shape)}"
         )
     if _multiplies(x1, x2, p, compute_mode):
+        if x1.dtype is float16:  # the difference of two squares beyond its range would be no number
+            return cdist(x1.float(), x2.float(), p, compute_mode).to(x1.dtype)
         squares = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
         positive = squares > 0
         return ops.where(positive, ops.sqrt(ops.where(positive, squares, 1.0)), 0.0)

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
+import numpy as np
+
 from tenon.compat.rerouting import rerouted_for
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
@@ -84,6 +86,8 @@ def derive(name: str) -> Function:
         if not isinstance(args[0], Value):
             if rerouted_for(args[0]):
                 return function(*args, **({} if out is None else {"out": out}), **kwargs)
+            if isinstance(args[0], np.generic) and numbers:
+                args = (args[0].item(), *args[1:])
             if not numbers or not isinstance(args[0], (int, float, complex)):
                 raise refuse(name, args[0])
             if not any(isinstance(a, Value) for a in (*args, *kwargs.values())):

@@ -310,9 +310,10 @@ def block_diag(*tensors: Tensor) -> Tensor:
                 "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input "
                 f"{position} has {t.raw.ndim} dimensions"
             )
-    blocks = [_to_2d(t) for t in tensors]
-    if not blocks:
+    if not tensors:
         return zeros(1, 0)
+    kind = result_type(*tensors)  # by the ranks that they come with
+    blocks = [_to_2d(t.to(kind)) for t in tensors]
     columns = sum(b.raw.shape[1] for b in blocks)
     rows, start = [], 0
     for block in blocks:

@@ -57,6 +57,8 @@ def _window(name: str, x: Tensor, window: Tensor | None, length: int, n_fft: int
         )
     if window is None:
         window = x.real.detach().new_ones(length)
+    elif window.raw.dtype.kind in "biu":  # whose squares would wrap
+        window = window.to(x.real.dtype)
     left = (n_fft - length) // 2
     return ops.pad(window, widths=((left, n_fft - length - left),))
 

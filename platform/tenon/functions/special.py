@@ -10,12 +10,15 @@ import math
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tenon import dtypes, functions, ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
 from tenon.functions.derived import write_into
+from tenon.kernels.promotion import result_type
 from tenon.plugins.lazy import lazy_namespace
 from tenon.tensors.creation.create import as_tensor
 
@@ -118,10 +121,13 @@ def xlog1py(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | Non
     """Return ``input * log1p(other)``, elementwise: 0 where ``input`` is 0 and ``other`` is not NaN."""
     if not isinstance(input, Value) and not isinstance(other, Value):
         raise TypeError("xlog1py(): one of the arguments must be a Tensor")
-    x, y = (v if isinstance(v, Value) else as_tensor(v) for v in (input, other))
-    product = ops.mul(x, ops.log1p(y))
+    kind = result_type(*(v.item() if isinstance(v, np.generic) else v for v in (input, other)))
+    kind = kind if kind.numpy.kind in "fcV" else dtypes.get_default_dtype()
+    x, y = (v.to(kind) if isinstance(v, Value) else as_tensor(v, dtype=kind) for v in (input, other))
+    # Where x is 0, log1p(y) is that of y only for the gradient of x, and only where it is finite.
     is_zero = ops.logical_and(ops.eq(x, 0), ops.logical_not(ops.isnan(y)))
-    return write_into(out, ops.where(is_zero, ops.mul(ops.where(ops.isfinite(y), y, 0.0), 0.0), product))
+    unbounded = ops.logical_not(ops.logical_and(ops.gt(y, -1.0), ops.isfinite(y)))
+    return write_into(out, ops.mul(x, ops.log1p(ops.where(ops.logical_and(is_zero, unbounded), 0.0, y))))
 
 
 register("torch.special", {name: globals()[name] for name in __all__ if name in globals()})

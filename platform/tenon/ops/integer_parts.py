@@ -111,8 +111,10 @@ class Fmod(Binary):
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
 
+    # d fmod(x, y) = -trunc(x / y) dy, which is (x - fmod(x, y)) / y: x / y may round up to the next number
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.neg(f.mul(g, f.trunc(f.div(x, y)))), shape=y.shape)
+        whole = f.round(f.div(f.sub(x, f.fmod(x, y)), y))
+        return f.sum_to(f.neg(f.mul(g, whole)), shape=y.shape)
 
 
 class FloorDivide(Binary):

@@ -172,11 +172,16 @@ def _in_chunks(
             "linear_cross_entropy supports float32 acc_dtype with float16/bfloat16 inputs, but got"
             f" {summing} acc_dtype and {x.dtype} inputs."
         )
-    chunk_reduction = "none" if mode == "none" else "sum"
+    classes_weight = settings["weight"]
+    chunk_settings: _Settings = {
+        "weight": None if classes_weight is None else classes_weight.to(summing),
+        "ignore_index": settings["ignore_index"],
+    }
 
     def chunk_loss(part: Tensor, classes: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        scores = linear(part, weight, bias)
-        return cross_entropy(scores, classes, reduction=chunk_reduction, **settings).to(summing)
+        scores = linear(part.to(summing), weight.to(summing), None if bias is None else bias.to(summing))
+        each = cross_entropy(scores, classes, reduction="none", **chunk_settings)
+        return each if mode == "none" else each.sum()
 
     if tuple(target.shape) != (x.shape[0],):
         raise ShapeError(

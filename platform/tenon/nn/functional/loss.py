@@ -9,6 +9,7 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
+from tenon.kernels.shapes import broadcast_shapes
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
@@ -118,16 +119,22 @@ def _smoothed(
     return hard_loss * (1.0 - smoothing) + spread * (smoothing / x.raw.shape[axis])
 
 
-def _warn_of_broadcast(name: str, input: Tensor, target: Tensor) -> None:
-    """Warn, as PyTorch does, if the two shapes differ."""
-    if input.raw.shape != target.raw.shape:
-        warnings.warn(
-            f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This"
-            " will likely lead to incorrect results due to broadcasting. Please ensure they have the same"
-            f" size. ({name})",
-            TenonWarning,
-            stacklevel=3,
-        )
+def _warn_of_broadcast(name: str, input: Tensor, target: Tensor, stacklevel: int = 3) -> None:
+    """Warn, as PyTorch does, that the two shapes differ."""
+    warnings.warn(
+        f"Using a target size ({target.shape}) that is different to the input size ({input.shape}). This"
+        " will likely lead to incorrect results due to broadcasting. Please ensure they have the same"
+        f" size. ({name})",
+        TenonWarning,
+        stacklevel=stacklevel,
+    )
+
+
+def _broadcast(name: str, input: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """Warn that the two shapes differ; return both in their common shape, whose rank decides the dtype."""
+    _warn_of_broadcast(name, input, target, stacklevel=4)
+    shape = broadcast_shapes(tuple(input.raw.shape), tuple(target.raw.shape))
+    return input.expand(shape), target.expand(shape)
 
 
 def extent(x: Tensor) -> tuple[float, float]:
@@ -165,7 +172,8 @@ def mse_loss(
     reduction: str = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Squared differences."""
-    _warn_of_broadcast("mse_loss", input, target)
+    if input.raw.shape != target.raw.shape:
+        input, target = _broadcast("mse_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
     return _elementwise(f.mse_loss, input, target, weight, mode)
 
@@ -175,8 +183,12 @@ def l1_loss(
     reduction: str = "mean", weight: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Absolute differences."""
-    _warn_of_broadcast("l1_loss", input, target)
+    if input.raw.shape != target.raw.shape:
+        input, target = _broadcast("l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
+    if weight is None and input.raw.dtype.kind in "biu" and target.raw.dtype.kind in "biu":
+        losses = (input - target).abs()
+        return losses if mode == "none" else losses.sum() if mode == "sum" else losses.mean()
     return _elementwise(f.l1_loss, input, target, weight, mode)
 
 
@@ -185,7 +197,8 @@ def smooth_l1_loss(
     reduction: str = "mean", beta: float = 1.0,
 ) -> Tensor:  # fmt: skip
     """Squared differences within ``beta``, absolute ones beyond; ``beta=0`` is the L1 loss."""
-    _warn_of_broadcast("smooth_l1_loss", input, target)
+    if input.raw.shape != target.raw.shape:
+        input, target = _broadcast("smooth_l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
     if beta < 0:
         raise ModuleValueError(f"smooth_l1_loss does not support negative values for beta. (got {beta})")
@@ -198,7 +211,8 @@ def huber_loss(
     input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0, weight: Tensor | None = None
 ) -> Tensor:
     """Half squared differences within ``delta``, linear ones beyond."""
-    _warn_of_broadcast("huber_loss", input, target)
+    if input.raw.shape != target.raw.shape:
+        _warn_of_broadcast("huber_loss", input, target)
     mode = reduction_of(None, None, reduction)
     if delta <= 0:
         raise ModuleValueError(f"huber_loss does not support non-positive values for delta. (got {delta})")

@@ -10,7 +10,7 @@ from tenon.compat.saved_readers import always, attr
 from tenon.engine.op import Composite, Kind
 from tenon.engine.types import Attr, Operand, OpNamespace
 from tenon.errors import UnsupportedDTypeError
-from tenon.ops.dtype_queries import is_floating, matching, widened
+from tenon.ops.dtype_queries import is_floating, is_short, matching, widened
 
 _ROOT_HALF = 0.7071067811865476
 _DENSITY = 0.3989422804014327  # 1 / sqrt(2 pi)
@@ -59,11 +59,15 @@ class Gelu(SmoothActivation):
     def decompose(self, f, x, *, approximate="none"):
         need_float(self.name, x)
         if approximate == "tanh":
-            return f.mul(x, _tanh_gate(f, x))
+            (wide,) = widened(f, x)
+            return matching(f, f.mul(wide, _tanh_gate(f, wide)), x)
         return f.mul(x, _normal_cdf(f, x))
 
     def with_slope(self, f, x, *, approximate="none"):
         """Return ``x * gate`` and ``gate + x * gate'``."""
+        if is_short(x):  # whose cubes overflow in float16
+            results = self.with_slope(f, *widened(f, x), approximate=approximate)
+            return tuple(matching(f, r, x) for r in results)
         if approximate == "tanh":
             gate = _tanh_gate(f, x)
             # gate = (1 + tanh(u)) / 2, so gate' = 2 gate (1 - gate) u', u = sqrt(2 / pi) (x + c x^3)

@@ -293,6 +293,10 @@ class Arithmetic(Family):
     @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """Return ``self + value * tensor1 * tensor2``, broadcast."""
+        if self.raw.dtype == np.float16 and tensor1.raw.dtype == tensor2.raw.dtype == np.float16:
+            # The product may be out of the range that the sum is in.
+            wide = (f.cast(x, dtype=np.float32) for x in (self, tensor1, tensor2))
+            return f.cast(next(wide).addcmul(*wide, value=value), dtype=self.raw.dtype)
         return f.add(self, scaled(f.mul(tensor1, tensor2), value))
 
     @as_function(memory="same")

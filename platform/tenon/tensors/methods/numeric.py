@@ -12,6 +12,7 @@ from tenon.dtypes import get_default_dtype
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
+from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import normalize_axes
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import is_complex, need_order
@@ -165,7 +166,11 @@ class Numeric(Family):
         """Return ``log2(2 ** self + 2 ** other)``, broadcast, computed so that it does not overflow."""
         scale = math.log(2)
         other = need_tensor("logaddexp2", "other", other)
-        return f.div(f.logaddexp(f.mul(self, scale), f.mul(other, scale)), scale)
+        kind = result_type(self, other).numpy  # of which the factor would make a float32
+        wide = np.dtype(np.float32) if kind.itemsize == 2 and kind.kind in "fV" else kind
+        x, y = (v if v.raw.dtype == wide else f.cast(v, dtype=wide) for v in (self, other))
+        result = f.div(f.logaddexp(f.mul(x, scale), f.mul(y, scale)), scale)
+        return result if wide is kind else f.cast(result, dtype=kind)
 
     @as_function(memory="same")
     def deg2rad(self) -> Tensor:

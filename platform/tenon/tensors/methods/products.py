@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, ShapeError
+from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
 from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.family import Family
@@ -162,6 +163,11 @@ class Products(Family):
     @runs_in("usual", cuda="lower")
     def addr(self, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """Return ``beta * self + alpha * outer(vec1, vec2)``; see ``addmm``."""
+        if not self.raw.dtype == vec1.raw.dtype == vec2.raw.dtype:
+            kind = result_type(self, vec1, vec2).numpy
+            self, vec1, vec2 = (
+                x if x.raw.dtype == kind else f.cast(x, dtype=kind) for x in (self, vec1, vec2)
+            )
         return _plus(self, vec1.outer(vec2), beta, alpha)
 
     @as_function()
