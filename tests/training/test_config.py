@@ -7,6 +7,7 @@ import tenon
 from tenon.data.dataset import as_splits
 from tenon.errors import ConfigError, DataError
 from tenon.training.config import read_file, read_override, resolve
+from tenon.training.recipe import Recipe, build_model
 
 BASE = {"model": "m:Net", "data": "m:load"}
 
@@ -105,3 +106,74 @@ def test_files_that_are_missing_or_broken(tmp_path):
     (tmp_path / "broken.toml").write_text("epochs = = 3")
     with pytest.raises(ConfigError, match=r"broken\.toml is not valid TOML"):
         read_file(tmp_path / "broken.toml")
+
+
+ABSURD = {
+    "seed=" + "9" * 5000: "--set seed = ",
+    "seed=-1" + "0" * 30: "seed = -1" + "0" * 30 + ": does not fit in 64 bits",
+    "batch_size=1" + "0" * 30: "batch_size = 1" + "0" * 30 + ": does not fit in 64 bits",
+    "model_options.width=[1, 1"
+    + "0" * 99
+    + "]": "model_options.width = an integer of 329 bits: does not fit",
+    "optimizer.lr=nan": "optimizer.lr = nan: is no number",
+    "threads=2147483648": "threads = 2147483648: Input should be less than or equal to 4096",
+    "epochs=-1": "epochs = -1: ",
+    "model_options.x=" + "[" * 3000 + "]" * 3000: "--set model_options.x = '[[[",
+    "model_options"
+    + ".a" * 3000
+    + "=1": "--set model_options.a.a.a...: more than 32 levels deep, the limit.",
+}
+
+
+@pytest.mark.parametrize("text", ABSURD, ids=lambda text: text[:30])
+def test_an_absurd_override_is_refused_in_one_line_with_its_path(text):
+    with pytest.raises(ConfigError) as caught:
+        resolve([BASE, read_override(text)])
+
+    message = str(caught.value)
+    assert message.startswith(ABSURD[text])
+    assert "\n" not in message and len(message) < 300
+
+
+HOSTILE = {
+    b"z=" + b"[" * 5000 + b"]" * 5000: "nested more than 32 levels deep, the limit (at line 1)",
+    b"\nz=" + b"{a=" * 5000 + b"1" + b"}" * 5000: "nested more than 32 levels deep, the limit (at line 2)",
+    b"a." * 5000 + b"a=1": "nested more than 32 levels deep",
+    b"[" + b"a." * 5000 + b"a]\nb=1": "nested more than 32 levels deep",
+    b"#\xff": "is not valid TOML: 'utf-8' codec",
+    b"seed=" + b"9" * 5000: "is not valid TOML: Exceeds the limit",
+    b"a" * (1 << 21): "is longer than a configuration may be",
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=lambda content: repr(content[:12]))
+def test_a_hostile_file_is_refused_in_one_line(content, tmp_path):
+    (tmp_path / "run.toml").write_bytes(content)
+
+    with pytest.raises(ConfigError) as caught:
+        read_file(tmp_path / "run.toml")
+
+    assert HOSTILE[content] in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_brackets_and_dots_of_strings_and_comments_are_not_nesting(tmp_path):
+    text = f'loss = "{"[" * 99}" # {"." * 99}{"{" * 99}\noutput = \'{"a." * 99}\'\nx = """{"[" * 99}"\n"""'
+    (tmp_path / "run.toml").write_text(text)
+
+    assert read_file(tmp_path / "run.toml")["loss"] == "[" * 99
+
+
+def test_a_folder_is_no_configuration_file(tmp_path):
+    with pytest.raises(ConfigError, match="Is a directory"):
+        read_file(tmp_path)
+
+
+def test_a_size_that_the_model_refuses_is_named_by_its_path():
+    def net(width=3, depth=2):
+        return tenon.nn.Sequential(*(tenon.nn.Linear(width, width) for _ in range(depth)))
+
+    recipe = Recipe(model=net, data=lambda: None)
+    config = resolve([{"recipe": "net"}, {"model_options": {"width": -1, "depth": 3}}])
+
+    with pytest.raises(ConfigError, match=r"^model_options.width = -1: .*negative dimension.* line \d+\)$"):
+        build_model(config, recipe)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 
 #: A table of TOML: options of a component, or a layer of the configuration with a table per section.
 Table: TypeAlias = dict[str, Any]
+
+#: Levels of tables and arrays in a configuration: far more than it needs, far fewer than recursion allows.
+_DEEPEST = 32
+_LONGEST = 1 << 20
+#: Strings and comments, which are skipped; dotted keys; brackets.
+_BRACKETS = re.compile(
+    r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*'''
+    r"""|[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++)*+|[\[\]{}]""",
+    re.DOTALL,
+)
 
 
 class _Section(BaseModel):
@@ -142,7 +154,7 @@ class RunConfig(_Section):
         validate_default=True,
         description="logical shards of a batch if deterministic; by default 4",
     )
-    threads: int | None = Field(None, ge=1, description="computation threads of a rank")
+    threads: int | None = Field(None, ge=1, le=4096, description="computation threads of a rank")
     device: str = "cpu"
     epochs: int = Field(10, ge=0)
     batch_size: int = Field(
@@ -218,6 +230,7 @@ def resolve(layers: Sequence[Mapping[str, object]]) -> RunConfig:
     """
     merged: Table = {}
     for layer in layers:
+        _check_values(layer)
         _merge(merged, layer)
     try:
         config = RunConfig.model_validate(merged)
@@ -236,11 +249,56 @@ def read_file(path: Path) -> Table:
     """Read the TOML file at ``path`` as a configuration layer."""
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            text = file.read(_LONGEST + 1)
     except FileNotFoundError:
         raise ConfigError(f"no configuration file {str(path)!r}.") from None
-    except tomllib.TOMLDecodeError as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
+    if len(text) > _LONGEST:
+        raise ConfigError(f"{path} is longer than a configuration may be, {_LONGEST:,} bytes.")
+    try:
+        return _parse(text.decode())
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}") from None
+
+
+def _parse(text: str) -> Table:
+    """The table that ``text`` says; ConfigError if it is nested deeper than the parser's recursion goes."""
+    depth = 0
+    for match in _BRACKETS.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
+        dots = 0 if match[0][0] in "\"'#" else match[0].count(".")
+        if max(depth, dots) > _DEEPEST:
+            line = text.count("\n", 0, match.start()) + 1
+            raise ConfigError(f"nested more than {_DEEPEST} levels deep, the limit (at line {line})")
+    return tomllib.loads(text)
+
+
+def _check_values(layer: Mapping[str, object], path: tuple[str, ...] = ()) -> None:
+    """ConfigError for tables below the ``_DEEPEST`` level, integers beyond 64 bits and NaN."""
+    for key, value in layer.items():
+        here = (*path, key)
+        if isinstance(value, Mapping):
+            if len(here) > _DEEPEST:
+                raise ConfigError(
+                    f"{'.'.join(here[:4])}... is nested more than {_DEEPEST} levels deep, the limit."
+                )
+            _check_values(value, here)
+        for number in value if isinstance(value, list) else (value,):
+            if isinstance(number, int) and not -(2**63) <= number < 2**64:
+                raise ConfigError(f"{'.'.join(here)} = {_shortened(number)}: does not fit in 64 bits")
+            if isinstance(number, float) and math.isnan(number):
+                raise ConfigError(f"{'.'.join(here)} = nan: is no number")
+
+
+def _shortened(value: object) -> str:
+    """``value`` as in a file; the middle of a long one is left out."""
+    if isinstance(value, int) and abs(value) >= 10**60:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:50]} ... {text[-20:]}"
 
 
 def read_override(text: str) -> Table:
@@ -250,9 +308,13 @@ def read_override(text: str) -> Table:
     if not equals or not all(keys):
         raise ConfigError(f"--set {text!r}: expected KEY=VALUE, e.g. --set optimizer.lr=0.01")
     try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
+        parsed = _parse(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         parsed = value.strip()
+    except ValueError as error:  # a number with thousands of digits
+        raise ConfigError(f"--set {path} = {_shortened(value)}: {error}") from None
+    if len(keys) > _DEEPEST:
+        raise ConfigError(f"--set {'.'.join(keys[:4])}...: more than {_DEEPEST} levels deep, the limit.")
     layer: Table = {keys[-1]: parsed}
     for key in reversed(keys[:-1]):
         layer = {key: layer}
@@ -284,7 +346,7 @@ def _describe_error(error: ErrorDetails) -> str:
             candidates = (annotation, *get_args(annotation))  # of ``Section``, or of ``Section | None``
             section = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
         return unknown_key(path, str(error["loc"][-1]), section.model_fields)
-    return f"{path} = {error['input']!r}: {error['msg'].removeprefix('Value error, ')}"
+    return f"{path} = {_shortened(error['input'])}: {error['msg'].removeprefix('Value error, ')}"
 
 
 def unknown_key(path: str, key: str, known: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import sys
 import sysconfig
+import traceback
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ from tenon.plugins.manager import host
 from tenon.training.config import RunConfig, Table, unknown_key
 
 Built = TypeVar("Built")
+
+#: What code raises for options that it cannot work with.
+_REFUSALS = (TypeError, ValueError, OverflowError, MemoryError)
 
 
 @dataclass(frozen=True)
@@ -219,14 +223,24 @@ def _build(make: Callable[..., Built], options: Table, section: str) -> Built:
     """``make(**options)``; on failure ConfigError naming the single option that causes it, if one does."""
     try:
         return make(**options)
-    except (TypeError, ValueError) as error:
+    except _REFUSALS as error:
         for name, value in options.items():
             try:
                 make(**{key: options[key] for key in options if key != name})
-            except (TypeError, ValueError):
-                continue
-            raise ConfigError(f"{section}.{name} = {value!r}: {error}") from error
-        raise ConfigError(f"{section} = {options}: {error}") from error
+            except _REFUSALS:
+                if len(options) > 1:
+                    continue
+            raise ConfigError(f"{section}.{name} = {value!r}: {_one_line(error)}") from error
+        raise ConfigError(f"{section} = {options}: {_one_line(error)}") from error
+
+
+def _one_line(error: BaseException) -> str:
+    """The first line of ``error``, and where it was raised if not in tenon."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not Path(f.filename).is_relative_to(Path(__file__).parents[1])]
+    place = f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    return f"{text}{place}"
 
 
 def _check_types(cls: type, options: Mapping[str, object], section: str) -> None:
@@ -253,9 +267,12 @@ def _required(recipe: Recipe | None) -> Recipe:
 
 
 def _call(make: Callable[..., Built], options: Mapping[str, object], section: str) -> Built:
-    """``make(**options)``; ConfigError for an option that is no parameter of ``make``."""
+    """``make(**options)``; ConfigError for an option that is no parameter of ``make``, or that it refuses.
+
+    Without options an error is the code's own, and keeps its traceback.
+    """
     check_options(make, options, section)
-    return make(**options)
+    return _build(make, dict(options), section) if options else make()
 
 
 def check_options(
