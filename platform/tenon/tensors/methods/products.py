@@ -163,12 +163,11 @@ class Products(Family):
     @runs_in("usual", cuda="lower")
     def addr(self, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """Return ``beta * self + alpha * outer(vec1, vec2)``; see ``addmm``."""
-        if not self.raw.dtype == vec1.raw.dtype == vec2.raw.dtype:
-            kind = result_type(self, vec1, vec2).numpy
-            self, vec1, vec2 = (
-                x if x.raw.dtype == kind else f.cast(x, dtype=kind) for x in (self, vec1, vec2)
-            )
-        return _plus(self, vec1.outer(vec2), beta, alpha)
+        if self.raw.dtype == vec1.raw.dtype == vec2.raw.dtype:
+            return _plus(self, vec1.outer(vec2), beta, alpha)
+        kind = result_type(self, vec1, vec2).numpy
+        x, a, b = (v if v.raw.dtype == kind else f.cast(v, dtype=kind) for v in (self, vec1, vec2))
+        return _plus(x, a.outer(b), beta, alpha)
 
     @as_function()
     @runs_in("lower")
