@@ -205,3 +205,18 @@ def test_other_computed_dims_are_refused_in_the_words_of_torch(compute):
     with pytest.raises(NotImplementedError) as ours:
         compute(Dim("batch"))
     assert str(ours.value) == str(theirs.value)
+
+
+def tied(m):
+    model = m.nn.Sequential(m.nn.Linear(3, 3), m.nn.Linear(3, 3)).eval()
+    model[1].weight = model[0].weight
+    return model, (m.ones(2, 3),)
+
+
+def test_tied_weights_have_the_names_that_torch_gives_them():
+    model, args = tied(tenon)
+    own, their = export(model, args), torch.export.export(*tied(torch))
+
+    assert set(own.state_dict) == set(their.state_dict)
+    assert set(own.module().state_dict()) == set(their.module().state_dict())
+    assert len(list(own.module().parameters())) == len(list(their.module().parameters()))

@@ -267,6 +267,7 @@ def _finish(
             returned.append(leaf)
     _add_writes(recorder, nodes)
     states = naming.label_states(recorder, function, {node.label for node in nodes.values()})
+    aliases = naming.aliases_of(recorder, function, states)
     scalars = naming.label_scalars(recorder)
     graph.guards = list({(g.value, g.question, repr(g.other)): g for g in recorder.found_guards}.values())
     if not recorder.options.as_run:
@@ -280,6 +281,7 @@ def _finish(
         tuple(returned),
         {label: kind for label, kind in states.items() if label in present},
         tuple(scalar for scalar in scalars if scalar.name in present),
+        {name: label for name, label in aliases.items() if label in present},
     )
     graph.verify()
     return graph

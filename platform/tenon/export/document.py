@@ -130,4 +130,5 @@ def _signature(signature: Signature) -> dict[str, Json]:
             {"output": r.index} if isinstance(r, Result) else {"value": values.encode(r)}
             for r in signature.returned
         ],
+        **({"aliases": dict(signature.aliases)} if signature.aliases else {}),
     }

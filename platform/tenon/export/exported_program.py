@@ -32,7 +32,13 @@ from tenon.export.layers import Layers
 from tenon.export.lowering import lower
 from tenon.export.naming import argument_names
 from tenon.export.program_module import ProgramModule, graph_state, program_module
-from tenon.export.program_states import add_states, held_states, states_of, temporary_buffers
+from tenon.export.program_states import (
+    add_states,
+    aliases_of,
+    held_states,
+    states_of,
+    temporary_buffers,
+)
 from tenon.export.python_graph import PythonGraph, python_graph, state_paths
 from tenon.export.recorder import Options
 from tenon.export.signature import Result
@@ -113,7 +119,7 @@ def export(
         return capture_call(mod, call, dynamic, False, options)
 
     graph = program_graph(captured, requested_axes(mod, call, dynamic_shapes))
-    add_states(graph, states_of(mod))
+    add_states(graph, states_of(mod), aliases_of(mod))
     names = Names(tuple(argument_names(mod, *call)), temporary_buffers(mod))
     classes = {path: f"{type(m).__module__}.{type(m).__qualname__}" for path, m in mod.named_modules()}
     return ExportedProgram(graph, call, names, classes)
@@ -162,8 +168,12 @@ class ExportedProgram:
 
     @property
     def state_dict(self) -> dict[str, Tensor]:
-        """Parameters and buffers by their qualified names, without buffers that are not persistent."""
+        """Parameters and buffers by their qualified names, without buffers that are not persistent.
+
+        A tied one has all of its names.
+        """
         held = {**dict(self.named_parameters()), **dict(self.named_buffers())}
+        held |= {name: held[label] for name, label in self.whole.signature.aliases.items() if label in held}
         return {name: value for name, value in held.items() if name not in self.names.temporary}
 
     @property

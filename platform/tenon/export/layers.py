@@ -76,7 +76,7 @@ class Layers:
     """The layers of ``graph`` by path, the path of each call that is one, and the labels of their tensors.
 
     A call is one if all of its weights are parameters and buffers ``path.weight``, ``path.bias`` and so on,
-    which no other call, output or write uses in another way.
+    which nothing but calls of layers reads. Layers with tied weights share them.
     """
 
     def __init__(self, graph: CapturedGraph) -> None:
@@ -84,6 +84,11 @@ class Layers:
         self.paths: dict[Node, str] = {}
         self.labels: set[str] = set()
         self._kinds = graph.signature.states
+        self._names: dict[str, list[str]] = {}
+        for name, label in graph.signature.aliases.items():
+            self._names.setdefault(label, [label]).append(name)
+        #: By node, the parameters of layers that were no ``Parameter`` in the graph.
+        self._made: dict[Node, Parameter] = {}
         calls: dict[str, list[Node]] = {}
         for node in graph.calls:
             path = self._path(node)
@@ -94,11 +99,24 @@ class Layers:
             for ref in node.refs:
                 used.setdefault(ref.node, set()).add(node)
         other = {ref.node for ref in graph.roots()} | {write.target for write in graph.writes}
-        for path, nodes in calls.items():
-            states = {name: ref.node for name, ref in _operands(nodes[0]).items() if name != "input"}
-            alone = all(used[n] <= set(nodes) and n not in other for n in states.values())
-            if alone and all(_same(nodes[0], each) for each in nodes[1:]):
-                self._add(path, nodes, states)
+        states = {
+            path: {name: ref.node for name, ref in _operands(nodes[0]).items() if name != "input"}
+            for path, nodes in calls.items()
+            if all(_same(nodes[0], each) for each in nodes[1:])
+        }
+        made = {path: _KINDS[calls[path][0].name][1](calls[path][0]) for path in states}
+        while True:
+            found = {node for path in states if made[path] is not None for node in calls[path]}
+            able = {
+                path: own
+                for path, own in states.items()
+                if made[path] is not None and all(used[n] <= found and n not in other for n in own.values())
+            }
+            if len(able) == len(states):
+                break
+            states = able
+        for path, own in states.items():
+            self._add(path, made[path], calls[path], own)
 
     def _path(self, node: Node) -> str | None:
         """Return the path of the layer that ``node`` may be a call of; None if it cannot be one."""
@@ -108,22 +126,23 @@ class Layers:
         x = operands.pop("input", None)
         if x is None or x.scalar or any(ref.node is x.node for ref in operands.values()):
             return None
-        paths = set()
+        common: list[str] | None = None
         for name, ref in operands.items():
-            path, _, own = ref.node.label.rpartition(".")
-            if own != name or self._kinds.get(ref.node.label) not in ("parameter", "buffer"):
+            label = ref.node.label
+            if self._kinds.get(label) not in ("parameter", "buffer"):
                 return None
-            paths.add(path)
-        return paths.pop() if len(paths) == 1 and paths != {""} else None
+            halves = [each.rpartition(".") for each in self._names.get(label, [label])]
+            paths = [path for path, _, own in halves if own == name and path]
+            common = paths if common is None else [path for path in common if path in paths]
+        return node.module if node.module in (common or ()) else next(iter(common or ()), None)
 
-    def _add(self, path: str, nodes: list[Node], states: Mapping[str, Node]) -> None:
-        module = _KINDS[nodes[0].name][1](nodes[0])
+    def _add(self, path: str, module: Module | None, nodes: list[Node], states: Mapping[str, Node]) -> None:
         if module is None:
             return
         for name, node in states.items():
             own: Tensor = node.value  # a plain tensor in programs that were read from files
             if name in module._parameters and not isinstance(own, Parameter):
-                own = Parameter(own, own.requires_grad)
+                own = self._made.setdefault(node, Parameter(own, own.requires_grad))
             setattr(module, name, own)
         counted = module._buffers.get("num_batches_tracked")
         if counted is not None:

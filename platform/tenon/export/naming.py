@@ -71,6 +71,26 @@ def label_states(
     return kinds
 
 
+def aliases_of(
+    recorder: CaptureRecorder, function: Callable[..., Nested], states: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the other names of labelled parameters and buffers, which modules hold at several places."""
+    labels = {key: node.label for key, (node, _) in recorder.outside.items()}
+    aliases: dict[str, str] = {}
+    for prefix, root in _roots(recorder, function, _variables(function)):
+        for name, tensor in named_tensors(root):
+            label, joined = labels.get(id(tensor.raw)), _joined(prefix, name)
+            if label is not None and joined != label and joined not in states:
+                aliases[joined] = label
+    return aliases
+
+
+def named_tensors(root: Module) -> Iterator[tuple[str, Tensor]]:
+    """Yield parameters and then buffers by all of their names."""
+    yield from root.named_parameters(remove_duplicate=False)
+    yield from root.named_buffers(remove_duplicate=False)
+
+
 def _known(recorder: CaptureRecorder, function: Callable[..., Nested]) -> Labels:
     """Return the labels of all tensors that have a name."""
     labels: Labels = {}

@@ -15,6 +15,7 @@ from tenon.errors import BundleError
 from tenon.export import archive, schema
 from tenon.export.exported_program import ExportedProgram, Names
 from tenon.export.json_types import Json
+from tenon.nn.parameter import Parameter
 
 GRAPH, PROGRAM = "graph.json", "program.json"
 
@@ -26,7 +27,12 @@ def save(
 ) -> None:
     """Write a program to a file; a path is replaced atomically, and all of it or nothing."""
     document, arrays = schema.to_document(ep.whole)
-    names = {"arguments": list(ep.names.arguments), "temporary": sorted(ep.names.temporary)}
+    frozen = sorted(name for name, each in ep.named_parameters() if not each.requires_grad)
+    names: dict[str, Json] = {
+        "arguments": list(ep.names.arguments),
+        "temporary": sorted(ep.names.temporary),
+        "frozen": frozen,
+    }
     archive.write(f, {GRAPH: document, PROGRAM: names}, arrays, extra_files)
 
 
@@ -42,23 +48,30 @@ def load(
             arrays = archive.tensors(opened, source)
             # Older files have none.
             named = PROGRAM in opened.namelist()
-            names = _names(archive.document(opened, PROGRAM, source), source) if named else Names()
+            names, frozen = (
+                _names(archive.document(opened, PROGRAM, source), source) if named else (Names(), frozenset())
+            )
             extras = {
                 name: archive.member(opened, f"extra/{name}", schema.MAX_FILE).decode()
                 for name in extra_files or ()
             }
     except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError) as error:
         raise BundleError(f"{source} is no program that tenon.export.save wrote: {error}.") from error
-    program = ExportedProgram(schema.from_document(document, arrays, source), names=names)
+    graph = schema.from_document(document, arrays, source)
+    for node in graph.states:
+        if graph.signature.states[node.label] == "parameter":
+            trained = node.label not in frozen and node.value.is_floating_point()
+            node.value = Parameter(node.value, trained)
+    program = ExportedProgram(graph, names=names)
     if extra_files is not None:
         extra_files.update(extras)
     return program
 
 
-def _names(read: Mapping[str, Json], source: str) -> Names:
-    """Return the names in ``program.json``."""
-    keys = {"arguments", "temporary"}
-    lists = [read[key] for key in keys] if set(read) == keys else [None]
+def _names(read: Mapping[str, Json], source: str) -> tuple[Names, frozenset[str]]:
+    """Return the names in ``program.json``, and those of parameters that are not trained."""
+    keys = {"arguments", "temporary"}  # older files have no "frozen"
+    lists = list(read.values()) if keys <= set(read) <= keys | {"frozen"} else [None]
     if not all(isinstance(each, list) and all(type(name) is str for name in each) for each in lists):
         raise BundleError(f"{source}: {PROGRAM} does not hold lists of names.")
-    return Names(tuple(read["arguments"]), frozenset(read["temporary"]))
+    return Names(tuple(read["arguments"]), frozenset(read["temporary"])), frozenset(read.get("frozen", ()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tenon import fx
 from tenon.engine.op import Op, table
 from tenon.engine.types import Nested
@@ -11,6 +13,7 @@ from tenon.export.python_graph import PythonGraph, python_graph, state_paths
 from tenon.export.runner import argument_sizes
 from tenon.export.signature import Result, Signature
 from tenon.export.values import is_plain
+from tenon.fx.module_paths import assign, holder_of
 from tenon.graph.graph import Ref
 from tenon.nn.module import Module
 from tenon.tensors.creation.create import wrap
@@ -58,9 +61,27 @@ def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = No
         root = {path: value for path, value in root.items() if path not in layers.labels}
         root.update(layers.modules)
     made = ProgramModule(root, written.graph, "Program")
+    _tie(made, graph.signature.aliases)
     made._signature, made._checked = graph.signature, graph if check else None
     made._structured = structured
     return made
+
+
+def _tie(module: Module, aliases: Mapping[str, str]) -> None:
+    """Give tied parameters and buffers of ``module`` the names that they lack there."""
+    groups: dict[str, list[str]] = {}
+    for name, label in aliases.items():
+        groups.setdefault(label, [label]).append(name)
+    for names in groups.values():
+        found = [tensor for name in names if isinstance(tensor := _at(module, name), Tensor)]
+        for name in names if found else ():
+            if _at(module, name) is None:
+                assign(found[0], module, name)
+
+
+def _at(module: Module, path: str) -> object:
+    holder, name = holder_of(module, path)
+    return None if holder is None else getattr(holder, name, None)
 
 
 def _is_plain_nest(spec: TreeSpec) -> bool:

@@ -274,8 +274,12 @@ class _Reader:
         in_spec, out_spec = (values.decode_spec(entry["in"]), values.decode_spec(entry["out"]))
         if in_spec.num_leaves != len(arguments) or out_spec.num_leaves != len(returned):
             raise BundleError("a nest has another number of leaves than the signature.")
+        aliases = {name: _text(label) for name, label in as_object(entry.get("aliases", {})).items()}
+        for name, label in aliases.items():
+            if label not in self.states or name in self.names or not _is_path(name):
+                raise BundleError(f"{name!r:.200} cannot be another name of {label!r:.200}.")
         return Signature(
-            in_spec, tuple(arguments), out_spec, tuple(returned), self.states, tuple(self.scalars)
+            in_spec, tuple(arguments), out_spec, tuple(returned), self.states, tuple(self.scalars), aliases
         )
 
 
@@ -308,6 +312,11 @@ def _text(value: Json) -> str:
     if not as_string(value).isprintable():
         raise BundleError(f"the text {value!r:.80} has characters that cannot be printed.")
     return value
+
+
+def _is_path(name: str) -> bool:
+    """Whether ``name`` may be that of a parameter in a module: ``layers.0.weight``."""
+    return name.isprintable() and all(part and part[:2] != "__" for part in name.split("."))
 
 
 def _number(value: Json) -> float:

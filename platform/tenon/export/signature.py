@@ -62,6 +62,8 @@ class Signature:
     states: Mapping[str, str] = field(default_factory=dict)
     #: The scalar inputs, in the order of the graph.
     scalars: tuple[ScalarInput, ...] = ()
+    #: Another name of a parameter or buffer -> its label, which is the first: tied weights.
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[str]:
