@@ -52,11 +52,9 @@ os.environ.update(OPEN_MPI)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
 
-# Some hundred ranks start, and each would compile the library's source anew for 0.4 s, where no byte code may be
-# written beside it: there it is kept in a folder of this run's own.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
-    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="tenon-bytecode-")
-    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+# Some hundred ranks start, and each would compile the library's source anew for 0.4 s; a folder of byte code for
+# this run alone would take that of all installed packages as well, 30 s.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", "")
 
 # A shell without job control starts what is in the background with Ctrl-C ignored, and children inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -54,6 +54,7 @@ def unusual(ranks):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", HARMLESS)
 def test_what_is_unusual_ends_no_job_and_changes_no_result(name):
     np.testing.assert_allclose(unusual(3)[name], unusual(1)[name], rtol=1e-9, atol=1e-12)

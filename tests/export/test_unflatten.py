@@ -168,6 +168,7 @@ def test_quantize_takes_a_graph_or_a_program_itself(net, x):
         assert type(small.head) is StaticLinear
 
 
+@pytest.mark.slow
 def test_a_graph_of_the_pruned_and_quantized_model_is_what_targets_export(net, x, tmp_path):
     made = unflatten(capture(net, x))
     tenon.prune.mask_channels(made, x, 0.5)

@@ -15,6 +15,7 @@ def told(run_ranks):
     return {(line["kind"], line["rank"]): line for line in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("kind", ["eager", "compiled"])
 def test_parts_of_a_step_are_told_apart_and_add_up(told, kind, rank):

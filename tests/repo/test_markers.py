@@ -34,7 +34,11 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize("arguments", CHOICES, ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(each, marks=[pytest.mark.slow] if len(each) > 1 else []) for each in CHOICES],
+    ids=" ".join,
+)
 def test_a_run_takes_what_it_is_for(arguments, tmp_path):
     shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_all.py").write_text(TESTS)

@@ -48,6 +48,7 @@ def trained(make_project, tmp_path_factory):
     return project, run
 
 
+@pytest.mark.slow
 def test_a_run_is_pruned_trained_quantized_and_read_back(trained):
     project, run = trained
     done = compress(project, str(run.folder), "--prune", "0.5", "--quantize", "int8-dynamic", "--epochs", "1")

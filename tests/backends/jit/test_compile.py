@@ -114,6 +114,7 @@ def kept(compiled, tmp_path):
     return shutil.copytree(compiled, tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_a_second_process_loads_what_the_first_compiled_also_one_that_orders_sets_otherwise(kept, tmp_path):
     assert run(kept, tmp_path, PYTHONHASHSEED="1") == [[2, 4, 6], 1, 0]
 
