@@ -6,23 +6,26 @@ which the caller adds, are under ``extra/``.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO
 
 import numpy as np
 
 from tenon import serialize
 from tenon.engine.types import Array
-from tenon.errors import BundleError, CheckpointError
+from tenon.errors import BundleError, CheckpointError, TenonError
 from tenon.export import schema
 from tenon.export.json_types import Json
 from tenon.serialize.atomic import replacing
+from tenon.serialize.limits import Allowance
 from tenon.serialize.named import NamedBytes
 from tenon.serialize.tensors import Packed
+from tenon.serialize.zip_checks import BROKEN, opened
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
 
@@ -61,6 +64,20 @@ def tensors_of(arrays: Mapping[str, Array]) -> dict[str, Tensor]:
 def _entry(name: str) -> zipfile.ZipInfo:
     """Return an entry of fixed date, so that equal contents give equal files."""
     return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+
+
+@contextlib.contextmanager
+def reading(f: str | os.PathLike[str] | BinaryIO, source: str, writer: str) -> Iterator[zipfile.ZipFile]:
+    """Open an archive for reading; BundleError names ``source`` and ``writer`` if it is damaged."""
+    try:
+        with open(f, "rb") if isinstance(f, str | os.PathLike) else contextlib.nullcontext(f) as file:
+            yield opened(file, Allowance.of(file))
+    except TenonError as error:
+        if isinstance(error, CheckpointError):
+            raise BundleError(f"{source} is no file of {writer}, or a damaged one: {error}.") from error
+        raise
+    except BROKEN as error:
+        raise BundleError(f"{source} is no file of {writer}, or a damaged one: {error}.") from error
 
 
 def member(archive: zipfile.ZipFile, name: str, limit: int = MAX_BYTES) -> bytes:

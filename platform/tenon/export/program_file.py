@@ -7,7 +7,6 @@ are not persistent.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Mapping
 from typing import Any, BinaryIO
 
@@ -42,21 +41,18 @@ def load(
 ) -> ExportedProgram:
     """Read a program; nothing in the file is executed. BundleError if it is damaged."""
     source = os.fspath(f) if isinstance(f, str | os.PathLike) else "the file"
-    try:
-        with zipfile.ZipFile(f) as opened:
-            document = archive.document(opened, GRAPH, source)
-            arrays = archive.tensors(opened, source)
-            # Older files have none.
-            named = PROGRAM in opened.namelist()
-            names, frozen = (
-                _names(archive.document(opened, PROGRAM, source), source) if named else (Names(), frozenset())
-            )
-            extras = {
-                name: archive.member(opened, f"extra/{name}", schema.MAX_FILE).decode()
-                for name in extra_files or ()
-            }
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError) as error:
-        raise BundleError(f"{source} is no program that tenon.export.save wrote: {error}.") from error
+    with archive.reading(f, source, "tenon.export.save") as opened:
+        document = archive.document(opened, GRAPH, source)
+        arrays = archive.tensors(opened, source)
+        # Older files have none.
+        named = PROGRAM in opened.namelist()
+        names, frozen = (
+            _names(archive.document(opened, PROGRAM, source), source) if named else (Names(), frozenset())
+        )
+        extras = {
+            name: archive.member(opened, f"extra/{name}", schema.MAX_FILE).decode()
+            for name in extra_files or ()
+        }
     graph = schema.from_document(document, arrays, source)
     for node in graph.states:
         if graph.signature.states[node.label] == "parameter":

@@ -8,6 +8,7 @@ memory to be allocated.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import tenon.ops  # noqa: F401 - defines the ops
@@ -57,8 +58,8 @@ def _distinct(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
     """Return the object of ``pairs``; ValueError for a key that is there twice, as readers differ in it."""
     result = dict(pairs)
     if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"the key {next(key for key in keys if keys.count(key) > 1)!r:.80} is there twice")
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"the key {key!r:.80} is there twice")
     return result
 
 

@@ -161,11 +161,25 @@ def restore(module: GraphModule, state: Named, source: str) -> None:
         raise CheckpointError("a GraphModule without a list of nodes and a class name")
     graph = Graph()
     restored: list[Node] = []
+    _check_tree(nodes)
     for row in nodes:
         if type(row) is not list or len(row) != 5 or row[0] not in _OPS or type(row[1]) is not str:
             raise CheckpointError("a node of a graph is no list of op, name, target, args and kwargs")
         restored.append(_read_node(graph, row, restored, source))
     module.__setstate__((state, graph, name))
+
+
+def _check_tree(nodes: list[object]) -> None:
+    """Raise CheckpointError if a list is in two places: lists that share members can stand for 2^n."""
+    seen: set[int] = set()
+    pending = [nodes]
+    while pending:
+        for each in pending.pop():
+            if type(each) is list:
+                if id(each) in seen:
+                    raise CheckpointError("a list in a graph is in two places")
+                seen.add(id(each))
+                pending.append(each)
 
 
 def _read_node(graph: Graph, row: list[Any], nodes: list[Node], source: str) -> Node:  # of any types

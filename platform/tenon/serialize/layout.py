@@ -25,6 +25,7 @@ from tenon.engine.types import Array
 from tenon.errors import CheckpointError, DTypeError
 from tenon.kernels.backend import Backend, backend_for
 from tenon.nn.parameter import Parameter
+from tenon.serialize.limits import check_axes, short
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 
@@ -337,6 +338,7 @@ def rebuild(
 
 def meta_tensor(kind: dtype, shape: tuple[int, ...], requires_grad: bool = False) -> Tensor:
     """A contiguous tensor on ``meta``."""
+    check_axes(shape)
     storage = LoadedStorage(None, math.prod(shape) * kind.itemsize, kind, Device("meta"))
     return rebuild(storage, kind, 0, shape, contiguous_strides(shape), requires_grad)
 
@@ -384,11 +386,12 @@ def _check(
     storage: LoadedStorage, kind: dtype, start: int, shape: tuple[int, ...], stride: tuple[int, ...]
 ) -> None:
     """Raise ``CheckpointError`` for impossible numbers, and for a tensor that exceeds its storage."""
-    if any(type(n) is not int or n < 0 for n in (start, *shape, *stride)) or len(shape) != len(stride):
+    if type(start) is not int or start < 0 or len(shape) != len(stride):
         raise CheckpointError(
-            f"a tensor is described by impossible numbers: first byte {start!r}, shape {shape!r}, stride "
-            f"{stride!r}"
+            f"a tensor is described by impossible numbers: first byte {short(start)}, shape {short(shape)},"
+            f" stride {short(stride)}"
         )
+    check_axes(shape, stride)
     last = sum((n - 1) * s for n, s in zip(shape, stride, strict=True))
     if 0 not in shape and start + (last + 1) * kind.itemsize > storage.nbytes:
         raise CheckpointError(

@@ -19,7 +19,7 @@ from tenon.dtypes import dtype
 from tenon.errors import CheckpointError
 from tenon.serialize import contents
 from tenon.serialize.contents import Path
-from tenon.serialize.pickle_reader import check_key
+from tenon.serialize.limits import check_key
 from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tenon.errors import CheckpointError, CheckpointVersionError
+from tenon.serialize.limits import short
 
 #: A document, as loaded from a file; its schema states the types of the values.
 Document: TypeAlias = dict[str, Any]
@@ -55,7 +56,7 @@ class Migrations:
         """``document``, which has ``version``, in the current version; ``source`` names its file."""
         if type(version) is not int or version < 1:
             raise CheckpointError(
-                f"cannot load {source}: its {self.kind} has the impossible schema version {version!r}."
+                f"cannot load {source}: its {self.kind} has the impossible schema version {short(version)}."
             )
         if version > self.current:
             raise CheckpointVersionError(

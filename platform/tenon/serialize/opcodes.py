@@ -12,6 +12,9 @@ from tenon.device import Device
 from tenon.errors import UnsavableError
 from tenon.serialize import contents
 
+#: The longest bytes of which equal ones share their text in the file.
+_SHARED = 256
+
 
 class Opcodes:
     """A stream of opcodes; ``_path`` is the key path of the value being written, for messages."""
@@ -34,8 +37,9 @@ class Opcodes:
             encoded = pickle.encode_long(value)
             self._out += pickle.LONG1 + struct.pack("<B", len(encoded)) + encoded
 
-    def _str(self, value: str) -> None:
-        if self._recall(("str", value)):
+    def _str(self, value: str, *, again: bool = False) -> None:
+        """Write a string, or a reference to an equal one unless it is to be written ``again``."""
+        if not again and self._recall(("str", value)):
             return
         encoded = value.encode("utf-8", "surrogatepass")
         if len(encoded) > 0xFFFFFFFF:
@@ -48,7 +52,8 @@ class Opcodes:
     def _bytes(self, value: bytes) -> None:
         # Protocol 2 has no opcode for bytes; Python itself writes them like this there.
         self._global("_codecs", "encode")
-        self._str(value.decode("latin1"))
+        # Readers copy the text for each value, and limit what a small file may have them copy.
+        self._str(value.decode("latin1"), again=len(value) > _SHARED)
         self._str("latin1")
         self._out += pickle.TUPLE2 + pickle.REDUCE
 

@@ -23,12 +23,10 @@ from typing import Any, BinaryIO, TypeAlias
 from tenon.errors import CheckpointError, TenonError, UnsafeCheckpointError
 from tenon.nn.module import Module
 from tenon.serialize import modules
-from tenon.serialize.layout import LoadedStorage
-from tenon.tensors.size import Size
-from tenon.tensors.tensor import Tensor
+from tenon.serialize.limits import Allowance, check_key
+from tenon.serialize.lone_storages import Converter
 
 _MARK = object()
-_MAX_KEY_ITEMS = 10_000
 
 #: The function of an opcode.
 Step: TypeAlias = Callable[["PickleReader"], None]
@@ -62,7 +60,7 @@ class PickleReader:
 
     ``allowed`` maps the full names of globals to a ``Constructor``, ``Unsupported`` or a value;
     ``load_persistent`` resolves references to storages; ``source`` names the file in messages; strings of
-    Python 2 are decoded with ``encoding``.
+    Python 2 are decoded with ``encoding``. What is copied is subtracted from ``allowance``.
     """
 
     def __init__(
@@ -72,12 +70,17 @@ class PickleReader:
         load_persistent: Callable[[object], object],
         source: str,
         encoding: str = "utf-8",
+        allowance: Allowance | None = None,
     ) -> None:
         self.source = source
         self._file = file
         self._allowed = allowed
         self._load_persistent = load_persistent
         self._encoding = encoding
+        stream = Allowance.of(file)
+        self._size = stream.size
+        self.allowance = allowance or stream
+        self.plain = Converter()
         self.stack: list[object] = []
         self.memo: dict[int, object] = {}
 
@@ -87,7 +90,7 @@ class PickleReader:
             while True:
                 code = self.read(1)
                 if code == pickle.STOP:
-                    return _plain(self.pop())
+                    return self.plain(self.pop())
                 step = STEPS.get(code)
                 if step is None:
                     raise CheckpointError(f"opcode {code!r} does not occur in checkpoints")
@@ -121,6 +124,8 @@ class PickleReader:
 
     def read(self, count: int) -> bytes:
         """Read exactly ``count`` bytes."""
+        if count > self._size:  # a file object might allocate the memory first
+            raise EOFError(f"{count} bytes needed, and there are {self._size}")
         data = self._file.read(count)
         if len(data) != count:
             raise EOFError(f"{count} bytes needed, {len(data)} left")
@@ -226,6 +231,7 @@ class PickleReader:
         """BUILD: set attributes of a module, of a record, or of the OrderedDict of a state dict."""
         state, target = self.pop(), self.top()
         if isinstance(target, Module):
+            self.allowance.take_copy(state)
             modules.restore(target, state, self.source)
             return
         if modules.is_record(target):
@@ -246,6 +252,7 @@ class PickleReader:
                 f"refused to load {self.source}: it sets {unknown[0]!r} of an OrderedDict, which could "
                 "replace a method."
             )
+        self.allowance.take_copy(state)
         vars(target).update(state)
 
     def set_items(self, items: list[object]) -> None:
@@ -258,8 +265,8 @@ class PickleReader:
             )
         mapping: dict[Any, Any] = target  # of any keys and values; a Counter's are not checked to be numbers
         for key, value in zip(items[::2], items[1::2], strict=True):
-            check_key(key)
-            mapping[key] = _plain(value)
+            check_key(key, self.allowance)
+            mapping[key] = self.plain(value)
 
     def append(self, items: list[object]) -> None:
         """APPEND and APPENDS: extend a list."""
@@ -269,7 +276,7 @@ class PickleReader:
                 f"refused to load {self.source}: it appends to a {type(target).__name__}, which could run "
                 "code."
             )
-        target.extend(_plain(item) for item in items)
+        target.extend(map(self.plain, items))
 
     def add(self, items: list[object]) -> None:
         """ADDITEMS: add to a set."""
@@ -279,7 +286,7 @@ class PickleReader:
                 f"refused to load {self.source}: it adds to a {type(target).__name__}, which could run code."
             )
         for item in items:
-            check_key(item)
+            check_key(item, self.allowance)
             target.add(item)
 
     def skip(self, value: object) -> None:
@@ -295,32 +302,12 @@ class PickleReader:
         return f" (near {names[-1]!r})" if names else ""
 
 
-def _plain(value: object) -> object:
-    """``value`` with storages, by themselves or in tuples, converted to ``TypedStorage``."""
-    if type(value) is tuple and any(isinstance(each, (LoadedStorage, tuple)) for each in value):
-        return tuple(_plain(each) for each in value)
-    return value.alone() if isinstance(value, LoadedStorage) else value
-
-
-def check_key(key: object) -> None:
-    """Raise unless ``key`` is hashable, and quickly: in nested tuples it may have 10,000 items."""
-    budget, pending = _MAX_KEY_ITEMS, [key]
-    while pending:
-        value = pending.pop()
-        if isinstance(value, Tensor) or type(value) in (list, dict, set, OrderedDict, Counter, bytearray):
-            raise TypeError(f"a {type(value).__name__} as a key")
-        if type(value) is tuple or type(value) is Size or type(value) is frozenset:
-            budget -= len(value)
-            if budget < 0:
-                raise ValueError("a key of too many parts")
-            pending.extend(value)
-
-
-def _frozen(items: list[object]) -> frozenset[object]:
-    """FROZENSET: the set of ``items``."""
+def _frozen(reader: PickleReader) -> None:
+    """FROZENSET: push the set of the items above the mark."""
+    items = reader.pop_to_mark()
     for item in items:
-        check_key(item)
-    return frozenset(items)
+        check_key(item, reader.allowance)
+    reader.push(frozenset(items))
 
 
 def _stack_global(reader: PickleReader) -> None:
@@ -369,7 +356,7 @@ STEPS: dict[bytes, Step] = {
     pickle.TUPLE2: lambda r: r.push((r.pop(), r.pop())[::-1]),
     pickle.TUPLE3: lambda r: r.push((r.pop(), r.pop(), r.pop())[::-1]),
     pickle.LIST: lambda r: r.push(r.pop_to_mark()),
-    pickle.FROZENSET: lambda r: r.push(_frozen(r.pop_to_mark())),
+    pickle.FROZENSET: _frozen,
     pickle.APPEND: lambda r: r.append([r.pop()]),
     pickle.APPENDS: lambda r: r.append(r.pop_to_mark()),
     pickle.SETITEM: lambda r: r.set_items([r.pop(), r.pop()][::-1]),

@@ -8,29 +8,18 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import struct
-import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, SupportsBytes, TypeAlias
+from zipfile import ZipInfo
 
 from tenon.errors import CheckpointError
+from tenon.serialize.limits import Allowance
+from tenon.serialize.zip_checks import BROKEN, data_offset, opened
 from tenon.serialize.zip_writer import Writable, ZipWriter
 
 #: A path, or a binary file object.
 PathOrFile: TypeAlias = str | os.PathLike[str] | IO[bytes]
-
-_HEADER = 30  # bytes of a record's own header, before its name
-
-
-def data_offset(file: IO[bytes], record: zipfile.ZipInfo) -> int:
-    """The offset in the archive at which the data of a record begin."""
-    position = file.tell()
-    file.seek(record.header_offset)
-    header = file.read(_HEADER)
-    file.seek(position)
-    names, extra = struct.unpack("<HH", header[26:30])
-    return int(record.header_offset + _HEADER + names + extra)
 
 
 class RecordWriter:
@@ -60,8 +49,8 @@ class RecordReader:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         try:
-            self._zip = zipfile.ZipFile(file)
-        except zipfile.BadZipFile as error:
+            self._zip = opened(file, Allowance.of(file))
+        except BROKEN as error:
             raise CheckpointError(
                 f"PytorchStreamReader failed reading zip archive: {error}. Give a file that torch.save "
                 "wrote in its zip format."
@@ -69,7 +58,7 @@ class RecordReader:
         names = self._zip.namelist()
         self._folder = names[0].partition("/")[0] if names else ""
 
-    def _info(self, name: str) -> zipfile.ZipInfo:
+    def _info(self, name: str) -> ZipInfo:
         try:
             return self._zip.getinfo(f"{self._folder}/{name}")
         except KeyError:

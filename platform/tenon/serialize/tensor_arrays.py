@@ -17,6 +17,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.errors import CheckpointError
 from tenon.serialize.layout import LoadedStorage
+from tenon.serialize.limits import MAX_AXES
 from tenon.serialize.migrate import MANIFEST
 from tenon.serialize.placement import Placement
 
@@ -195,4 +196,8 @@ def _is_entry(entry: object) -> TypeGuard[ArrayEntry]:
     numbers = (
         [*shape, *offsets] if type(shape) is list and type(offsets) is list and len(offsets) == 2 else [None]
     )
-    return type(entry["dtype"]) is str and all(type(n) is int and n >= 0 for n in numbers)
+    return (
+        type(entry["dtype"]) is str
+        and len(numbers) <= MAX_AXES + 2
+        and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers)
+    )

@@ -18,6 +18,7 @@ from tenon.errors import ArgumentError, CheckpointError
 from tenon.serialize import options
 from tenon.serialize.contents import tensors_and_storages_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
+from tenon.serialize.limits import Allowance, short
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter, is_typed
 from tenon.serialize.placement import Placement
@@ -72,7 +73,7 @@ def _pickled(plain: object) -> bytes:
 
 def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: bool = False) -> object:
     """The object in a file of the old format; with ``layers`` it may hold layers of ``tenon.nn``."""
-    source = placement.source
+    source, allowance = placement.source, Allowance.of(file)
     if _simple(file, source) != _MAGIC_NUMBER or _simple(file, source) != _PROTOCOL:
         raise CheckpointError(
             f"cannot load {source}: it begins like an old PyTorch file, but its protocol is unknown."
@@ -81,17 +82,21 @@ def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: 
     tree = _skip(file, source)
     listed = _simple(file, source)
     keys = [_text(key) for key in listed] if type(listed) is list else [None]
-    if type(system) is not dict or None in keys:
+    if type(system) is not dict or None in keys or len(set(keys)) < len(keys):
         raise CheckpointError(f"cannot load {source}: its header or its list of storages is damaged.")
     names = [key for key in keys if key is not None]
     storages = _Storages(
         file, names, placement, swap=system.get("little_endian", True) != (sys.byteorder == "little")
     )
     # Read twice: the first pass shows the element size of each storage, which precedes no storage's data.
-    known = torch_globals(layers)
-    PickleReader(io.BytesIO(tree), known, storages.announce, source, encoding).load()
+    PickleReader(
+        io.BytesIO(tree), torch_globals(layers, allowance), storages.announce, source, encoding, allowance
+    ).load()
     storages.read_all()
-    return PickleReader(io.BytesIO(tree), known, storages.find, source, encoding).load()
+    allowance = Allowance(allowance.size)
+    return PickleReader(
+        io.BytesIO(tree), torch_globals(layers, allowance), storages.find, source, encoding, allowance
+    ).load()
 
 
 def _simple(file: BinaryIO, source: str) -> object:
@@ -127,7 +132,7 @@ class _Storages:
     """The storages of a file, whose list has ``keys``; ``swap`` if its byte order is not the machine's."""
 
     def __init__(self, file: BinaryIO, keys: list[str], placement: Placement, *, swap: bool) -> None:
-        self._file, self._keys, self._placement, self._swap = file, keys, placement, swap
+        self._file, self._keys, self._placement, self._swap = file, dict.fromkeys(keys), placement, swap
         self._announced: dict[str, tuple[StorageClass, str, int]] = {}
         self._storages: dict[str, LoadedStorage] = {}
         self._views: dict[tuple[int, int, str], LoadedStorage] = {}
@@ -137,7 +142,7 @@ class _Storages:
         kind, key, location, count, view = self._parse(identity)
         if key not in self._keys or count < 0:
             raise CheckpointError(
-                f"storage {key!r} is not in the file's list of storages, or has size {count}"
+                f"storage {short(key)} is not in the file's list of storages, or has size {count}"
             )
         self._announced[key] = (kind, location, count)
         length = count if view is None else view[1]
@@ -195,7 +200,7 @@ class _Storages:
                 and type(count) is int
             ):
                 return kind, key, location, count, part
-        raise CheckpointError(f"a reference {identity!r} is not one to a storage")
+        raise CheckpointError(f"a reference {short(identity)} is not one to a storage")
 
 
 def _part(view: object, count: object) -> tuple[int, int, str] | None:
@@ -209,7 +214,7 @@ def _part(view: object, count: object) -> tuple[int, int, str] | None:
         key, start, size = _text(view[0]), view[1], view[2]
         if key is not None and type(start) is type(size) is int and 0 <= start <= start + size <= count:
             return start, size, key
-    raise CheckpointError(f"a part {view!r} of a storage of {count!r} elements is none")
+    raise CheckpointError(f"a part {short(view)} of a storage of {short(count)} elements is none")
 
 
 def _exactly(file: BinaryIO, nbytes: int) -> np.ndarray | None:

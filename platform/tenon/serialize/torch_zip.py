@@ -24,12 +24,13 @@ from tenon.errors import CheckpointError
 from tenon.serialize import options
 from tenon.serialize.contents import tensors_and_storages_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
+from tenon.serialize.limits import Allowance, short
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter
 from tenon.serialize.placement import Placement
-from tenon.serialize.records import data_offset
 from tenon.serialize.safe_globals import globals_in
 from tenon.serialize.torch_globals import StorageClass, torch_globals
+from tenon.serialize.zip_checks import BROKEN, data_offset, opened
 from tenon.serialize.zip_writer import Writable, ZipWriter
 
 MAGIC = b"PK\x03\x04"
@@ -39,10 +40,6 @@ _PROGRAMS = {
     "graph.json": " It is an exported program: read it by tenon.export.load.",
 }
 _CHUNK = 1 << 24
-_BROKEN = (
-    zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError, LookupError,
-    struct.error, OverflowError,
-)  # fmt: skip
 
 
 class Archive:
@@ -91,7 +88,8 @@ def read(
     if mapped:
         reader.mapped = mmap.mmap(file.fileno(), 0)
     tree = io.BytesIO(reader.record("data.pkl"))
-    return PickleReader(tree, torch_globals(layers), reader.storage, placement.source, encoding).load()
+    table = torch_globals(layers, reader.allowance)
+    return PickleReader(tree, table, reader.storage, placement.source, encoding, reader.allowance).load()
 
 
 def unknown_globals(file: BinaryIO, source: str) -> list[str]:
@@ -119,10 +117,13 @@ class _ArchiveReader:
         self.mapped: mmap.mmap | None = None
         self._file = file
         self.source = placement.source
+        self.allowance = Allowance.of(file)
         try:
-            self._zip = zipfile.ZipFile(file)
+            self._zip = opened(file, self.allowance)
             infos = self._zip.infolist()
-        except (*_BROKEN, OSError) as error:
+        except CheckpointError as error:
+            raise CheckpointError(f"cannot load {self.source}: {error}.") from error
+        except (*BROKEN, OSError) as error:
             self._broken(error)
         for info in infos:
             if not info.CRC:
@@ -154,13 +155,13 @@ class _ArchiveReader:
             return memory.tobytes()
         try:
             return self._zip.read(info)
-        except (*_BROKEN, OSError) as error:
+        except (*BROKEN, OSError) as error:
             self._broken(error, info.filename)
 
     def storage(self, identity: object) -> LoadedStorage:
         """The storage that a persistent id of the object tree refers to."""
         if type(identity) is not tuple or len(identity) != 5 or identity[0] not in ("storage", b"storage"):
-            raise CheckpointError(f"a reference {identity!r} is not one to a storage")
+            raise CheckpointError(f"a reference {short(identity)} is not one to a storage")
         _, kind, key, location, count = identity
         location = location.decode("ascii") if type(location) is bytes else location
         if (
@@ -169,7 +170,7 @@ class _ArchiveReader:
             or type(location) is not str
             or type(count) is not int
         ):
-            raise CheckpointError(f"a reference to storage {key!r} is malformed")
+            raise CheckpointError(f"a reference to storage {short(key)} is malformed")
         if key in self._storages:
             return _as_dtype(self._storages[key], kind.dtype)
         info = self._info(f"data/{key}")
@@ -207,7 +208,7 @@ class _ArchiveReader:
             with self._zip.open(info) as record:
                 while record.read(_CHUNK):
                     pass
-        except (*_BROKEN, OSError) as error:
+        except (*BROKEN, OSError) as error:
             self._broken(error, info.filename)
 
     def _fill(self, info: zipfile.ZipInfo, memory: np.ndarray) -> None:
@@ -221,7 +222,7 @@ class _ArchiveReader:
                 while data := record.read(_CHUNK):
                     view[position : position + len(data)] = data
                     position += len(data)
-        except (*_BROKEN, OSError) as error:
+        except (*BROKEN, OSError) as error:
             self._broken(error, info.filename)
         if position != len(view):
             self._broken(EOFError(f"{position} of {len(view)} bytes are there"), info.filename)
@@ -234,7 +235,7 @@ class _ArchiveReader:
             while count := file.readinto(view[position : position + _CHUNK]):
                 crc = zlib.crc32(view[position : position + count], crc)
                 position += count
-        except (*_BROKEN, OSError) as error:
+        except (*BROKEN, OSError) as error:
             self._broken(error, info.filename)
         if position != len(view):
             self._broken(EOFError(f"{position} of {len(view)} bytes are there"), info.filename)
@@ -246,8 +247,6 @@ class _ArchiveReader:
         info = self.infos.get(self.prefix + name)
         if info is None:
             self._broken(KeyError(f"the record {name!r} is missing"))
-        if info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size:
-            self._broken(zipfile.BadZipFile("two sizes for one record"), info.filename)
         return info
 
     def _byte_order(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import keyword
 import os
-import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -69,7 +68,7 @@ def load(
                 "bundle."
             )
     try:
-        with zipfile.ZipFile(f) as opened:
+        with archive.reading(f, source, "tenon.jit.save") as opened:
             present = set(opened.namelist())
             refuse_foreign(present, source)
             document = archive.document(opened, MODULE, source)
@@ -86,10 +85,8 @@ def load(
         raise
     except BundleError as error:
         raise TraceFileError(str(error)) from error
-    except (zipfile.BadZipFile, KeyError, NotImplementedError, EOFError, ValueError, OSError) as error:
-        raise TraceFileError(
-            f"{source} is no file of tenon.jit.save, or a damaged one: {error}. tenon.load reads checkpoints."
-        ) from error
+    except OSError as error:
+        raise TraceFileError(f"cannot read {source}: {error}.") from error
     result = restored(document, graphs, arrays, source, map_location)
     if _extra_files is not None:
         _extra_files.update(extras)
