@@ -26,6 +26,7 @@ from tenon.distributed.communication import staging
 from tenon.distributed.communication.calls import format_ranks
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import accumulator
+from tenon.distributed.replicas.replica_check import BITS
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CollectiveMismatchError
 from tenon.tensors.tensor import Tensor
@@ -71,7 +72,7 @@ class Bucket:
             self.slots.append(Slot(name, parameter, start, stop, number))
             start = -(-stop // step) * step
         self._size = start
-        self._set_memory(communicator.allocate(start + len(self.slots), dtype))
+        self._set_memory(communicator.allocate(start + len(self.slots) + BITS, dtype))
         self.name = f"gradients of {_summary(self.slots)} of {model}"
         self.work: Reduction | None = None
         self._communicator = communicator
@@ -81,8 +82,10 @@ class Bucket:
 
     def _set_memory(self, message: np.ndarray) -> None:
         """Make ``message`` the bucket's memory; its views are cached, as creating one costs 1 us."""
-        self._message, self._present = message, message[self._size :]
-        self.flat = flat = message[: self._size]
+        stop = self._size + len(self.slots)
+        self._memory, self._message, self._checks = message, message[:stop], message[stop:]
+        self.flat, self._present = message[: self._size], message[self._size : stop]
+        flat = self.flat
         self._parts = [flat[s.start : s.stop].reshape(s.parameter.raw.shape) for s in self.slots]
         self._exports = [ArrayExport(part) for part in self._parts]
 
@@ -133,12 +136,18 @@ class Bucket:
         self.work = None
 
     def start(
-        self, share: float = 1.0, reduce: Reduce | None = None, note: str = "", *, count_used: bool = False
+        self,
+        share: float = 1.0,
+        reduce: Reduce | None = None,
+        note: str = "",
+        *,
+        count_used: bool = False,
+        checks: np.ndarray | None = None,
     ) -> None:
         """Start to average over the ranks, or call ``reduce``, after scaling the gradients by ``share``.
 
         ``note`` is compared between the ranks along with the name. With ``count_used`` the message includes
-        which gradients exist, for ``used``.
+        which gradients exist, for ``used``, and ``checks`` if given, for ``checked``.
         """
         if count_used:
             self._present[...] = [slot.parameter._grad is not None for slot in self.slots]
@@ -153,7 +162,7 @@ class Bucket:
         if reduce is not None:
             self.work = reduce(self)
         else:
-            sent = self._message if count_used else self.flat
+            sent = self._sent(checks) if count_used else self.flat
             self.work = self._communicator.start_all_reduce(sent, "mean", name=self.name + note)
 
     def used(self) -> dict[int, int]:
@@ -165,6 +174,17 @@ class Bucket:
         shares = zip(self.slots, self._present.tolist(), strict=True)
         return {slot.number: round(float(share.real) * ranks) for slot, share in shares}
 
+    def checked(self) -> np.ndarray:
+        """The means over the ranks of ``checks``, after a reduction that included them."""
+        return self._checks
+
+    def _sent(self, checks: np.ndarray | None) -> np.ndarray:
+        """The message of gradients, of which of them exist, and of ``checks`` if given."""
+        if checks is None:
+            return self._message
+        self._checks[...] = checks
+        return self._memory
+
     def finish(self, used: Sequence[int]) -> None:
         """Wait for the reduction and store the means in ``parameter.grad``.
 
@@ -173,7 +193,7 @@ class Bucket:
         if self.work is not None:
             with WATCHERS.spanning(f"wait for {self.name}", "wait"):
                 result = self.work.wait()
-            if result is not self.flat and result is not self._message:
+            if all(result is not own for own in (self.flat, self._message, self._memory)):
                 np.copyto(self.flat, result.reshape(self.flat.shape), casting="same_kind")
             for index, slot in enumerate(self.slots):
                 if used[slot.number]:
@@ -181,7 +201,12 @@ class Bucket:
         self.restart()
 
     def mean_of(
-        self, gradients: Sequence[np.ndarray], note: str, *, count_used: bool
+        self,
+        gradients: Sequence[np.ndarray],
+        note: str,
+        *,
+        count_used: bool,
+        checks: np.ndarray | None = None,
     ) -> dict[int, np.ndarray]:
         """Average this bucket's part of ``gradients``, one of every parameter; return the means by index.
 
@@ -194,7 +219,7 @@ class Bucket:
         sent = self.flat
         if count_used:
             self._present[...] = 1
-            sent = self._message
+            sent = self._sent(checks)
         self._communicator.all_reduce(sent, "mean", sent, name=self.name + note)
         return {slot.number: part for slot, part in zip(self.slots, self._parts, strict=True)}
 
@@ -214,7 +239,7 @@ class Bucket:
 
     def _release_memory(self) -> None:
         """Replace the memory by a copy, as views from an earlier step are still alive."""
-        self._set_memory(self._message.copy())
+        self._set_memory(self._memory.copy())
         self._views.clear()
 
     def _live_view(self, index: int) -> SharedView | None:

@@ -54,7 +54,7 @@ class DistributedDataParallel(Module, Joinable):
     training, rank 0's buffers are broadcast before each forward, unless ``forward_sync_buffers=False``.
     ``static_graph`` promises that every step uses the same parameters, which saves a message per step;
     ``find_unused_parameters`` declares that some may be unused, which silences the warning that names them.
-
+    Every ``compare_weights`` steps, 100 by default, ranks compare a checksum of their weights; 0 is never.
     ``gradient_as_bucket_view`` has no effect: on the CPU gradients always are views of their buckets.
     ``device_ids``, ``output_device``, ``dim``, ``check_reduction``, ``skip_all_reduce_unused_params`` and
     ``batched_grad_copy`` have no effect either; a value that requests other behaviour raises a warning.
@@ -91,6 +91,7 @@ class DistributedDataParallel(Module, Joinable):
         deterministic: str | None = None,
         shards: int = SHARDS,
         threads: int = 1,
+        compare_weights: int | None = None,
     ) -> None:
         Module.__init__(self)
         Joinable.__init__(self)
@@ -143,6 +144,7 @@ class DistributedDataParallel(Module, Joinable):
             warn=not find_unused_parameters,
             in_use_order=deterministic is None,
             module=module,
+            compare_weights=compare_weights,
         )
         self.process_group = self.synchronizer.communicator
         if init_sync and (self.forward_sync_buffers or forward_sync_buffers is not None):

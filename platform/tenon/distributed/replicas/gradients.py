@@ -22,6 +22,7 @@ from tenon.distributed.messages import identity
 from tenon.distributed.replicas import buckets
 from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.distributed.replicas.last_step import LastStep
+from tenon.distributed.replicas.replica_check import ReplicaCheck, interval
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CommunicatorError, TenonWarning
 from tenon.tensors.autograd.grad_mode import no_grad
@@ -40,7 +41,9 @@ class GradientSynchronizer:
     ``broadcast=False``. Parameters that do not require grad are broadcast, but not averaged. ``static``
     determines the parameters that have gradients only once; ``warn=False`` silences the warning about unused
     ones. ``in_use_order`` builds the buckets after the first backward, in the order in which ``fill`` was
-    called. ``module`` owns the parameters; if given, ranks compare its layers as well.
+    called. ``module`` owns the parameters; if given, ranks compare its layers as well. ``compare_weights`` is
+    the number of steps after which ranks compare their weights, by a checksum in the message of a step; by
+    default 100, or ``TENON_COMPARE_WEIGHTS``, and 0, which means never, without ``broadcast``.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class GradientSynchronizer:
         warn: bool = True,
         in_use_order: bool = False,
         module: Module | None = None,
+        compare_weights: int | None = None,
     ) -> None:
         self.communicator = get_communicator() if communicator is None else communicator
         if not isinstance(self.communicator, Communicator):
@@ -70,9 +74,14 @@ class GradientSynchronizer:
         self.parameters = [(name, tensor) for name, tensor in named if tensor.requires_grad]
         self.static = static
         layers = [] if module is None else identity.structure(module, [tensor for _, tensor in named])
-        buckets.agree(self.communicator, named, [f"bucket_cap_mb={self.bucket_cap_mb:g}", *layers])
+        every = 0 if compare_weights is None and not broadcast else interval(compare_weights)
+        options = [f"bucket_cap_mb={self.bucket_cap_mb:g}", f"compare_weights={every}"]
+        buckets.agree(self.communicator, named, [*options, *layers])
         self.communicator.models += 1
         self.model = f"model {self.communicator.models}"
+        self.replicas = ReplicaCheck(named, every if self.communicator.size > 1 else 0, self.model)
+        self.replicated = False
+        """Whether ranks have equal weights although ``reduce`` is set."""
         self.reduce: buckets.Reduce | None = None
         """A communication hook that replaces the plain mean of a bucket."""
         self.scale = 1.0
@@ -91,6 +100,7 @@ class GradientSynchronizer:
         if not in_use_order:
             self._plan(range(len(self.parameters) - 1, -1, -1))
         self._static_used: np.ndarray | None = None
+        self._shares = np.empty(0)
         self._static_counts: list[int] | None = None
         self._warned = not warn
         if broadcast:
@@ -163,16 +173,21 @@ class GradientSynchronizer:
             taking_part = active if taking_part is None else taking_part
         if self.communicator.size == 1 and self.reduce is None and share == 1.0:
             return
+        left = taking_part is not None and taking_part < self.communicator.size  # a Join block
         taking_part = self.communicator.size if taking_part is None else taking_part
+        due = self._compares(left)
         if self._counts_in_buckets:
             if self.static and taking_part == self.communicator.size:
                 self._check_unchanged(self._local_used())
             self._plan_in_use_order()
+            checks = self.replicas.bits() if due else None
             for bucket in self.buckets:
-                bucket.start(share, note=self.stepped.text, count_used=True)
+                first = checks if bucket is self.buckets[0] else None
+                bucket.start(share, note=self.stepped.text, count_used=True, checks=first)
             used = self._used_of_buckets()
+            self._shares = self.buckets[0].checked()
         else:
-            used = self._count_used(taking_part)
+            used = self._count_used(taking_part, due)
             self._plan_in_use_order()
             for bucket in self.buckets[self._started :]:
                 if any(used[slot.number] for slot in bucket.slots):
@@ -181,7 +196,14 @@ class GradientSynchronizer:
             bucket.finish(used)
         self._started = 0
         self._full.clear()
+        if due:
+            self.replicas.compare(self._shares, self.communicator)
         self._warn_if_unused(used, taking_part)
+
+    def _compares(self, left: bool) -> bool:
+        """Count a step; whether ranks compare weights in it: not while some have ``left`` a Join block."""
+        due = self.replicas.due()
+        return due and (self.replicated or (self.reduce is None and not left))
 
     def synchronize_without_gradients(self, taking_part: int) -> None:
         """``synchronize`` on a rank without data: it contributes zeros and gets the mean of the others."""
@@ -217,14 +239,14 @@ class GradientSynchronizer:
             return np.array([parameter._grad is not None for _, parameter in self.parameters], np.int32)
         return self._all_used
 
-    def _count_used(self, taking_part: int) -> list[int]:
+    def _count_used(self, taking_part: int, due: bool) -> list[int]:
         """For every parameter the number of ranks with a gradient, by an all-reduce of its own."""
         local = self._local_used()
         if not self.static or taking_part < self.communicator.size:
-            return self._sum_used(local)
+            return self._sum_used(local, due)
         self._check_unchanged(local)
-        if self._static_counts is None:
-            self._static_counts = self._sum_used(local)
+        if self._static_counts is None or due:
+            self._static_counts = self._sum_used(local, due)
         return self._static_counts
 
     def _check_unchanged(self, local: np.ndarray) -> None:
@@ -245,10 +267,13 @@ class GradientSynchronizer:
         """The optimizer's options, to be compared with a bucket if no other message of the step does."""
         return self.stepped.text if self.static else ""
 
-    def _sum_used(self, local: np.ndarray) -> list[int]:
-        """The sum of ``local`` over the ranks."""
+    def _sum_used(self, local: np.ndarray, due: bool) -> list[int]:
+        """The sum of ``local`` over the ranks; if ``due``, with a checksum of the weights."""
         name = f"parameters with gradients of {self.model}{self.stepped.text}"
-        used: list[int] = self.communicator.all_reduce(local, name=name).wait().tolist()
+        sent = np.concatenate([local, self.replicas.bits()], dtype=np.int32) if due else local
+        total = self.communicator.all_reduce(sent, name=name).wait()
+        self._shares = total[local.size :] / self.communicator.size
+        used: list[int] = total[: local.size].tolist()
         return used
 
     def _plan_in_use_order(self) -> None:
@@ -287,11 +312,17 @@ class GradientSynchronizer:
         """The means of ``gradients``, arrays in the order of the parameters."""
         in_buckets = self._counts_in_buckets
         note = self.stepped.text if in_buckets else ""
-        used = [] if in_buckets else self._sum_used(self._all_used)
+        due = self._compares(False)
+        used = [] if in_buckets else self._sum_used(self._all_used, due)
+        checks = self.replicas.bits() if due and in_buckets else None
         self._plan_in_use_order()
         means: dict[int, np.ndarray] = {}
         for bucket in self.buckets:
-            means.update(bucket.mean_of(gradients, note, count_used=in_buckets))
+            first = checks if bucket is self.buckets[0] else None
+            means.update(bucket.mean_of(gradients, note, count_used=in_buckets, checks=first))
+        if due:
+            shares = self.buckets[0].checked() if in_buckets else self._shares
+            self.replicas.compare(shares, self.communicator)
         if not self._warned:
             self._warn_if_unused(used or self._used_of_buckets(), self.communicator.size)
         return [means[number] for number in range(len(gradients))]

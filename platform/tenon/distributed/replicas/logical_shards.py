@@ -73,6 +73,7 @@ class LogicalShards:
         _check_engine(self._communicator, synchronizer.buckets[0])
         _use_threads(threads)
         synchronizer.reduce = self._reduce
+        synchronizer.replicated = True
         self._synchronizer = synchronizer
         self._sums = ShardSums(synchronizer, self._own)
         self._buffers = ShardBuffers(model, self._communicator)
