@@ -35,6 +35,11 @@ def get_communicator() -> Communicator:
     return _launch()
 
 
+def process_communicator() -> Communicator | None:
+    """The process's communicator, whatever the context uses; None if none has been created."""
+    return _process
+
+
 def launch_with(function: Callable[[], Communicator]) -> None:
     """Set the function that creates the process's communicator."""
     global _launch

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.processes.group_order import watch_group
 from tenon.distributed.processes.launcher import launched
 from tenon.errors import (
     LaunchError,
@@ -195,10 +196,10 @@ def new_group(
     inside = communicator.rank in chosen
     position = chosen.index(communicator.rank) if inside else 0
     created = communicator.split(0 if inside else None, position, name=f"of ranks {chosen}")
-    if created is None:
-        return GroupMember.NON_GROUP_MEMBER
-    created.ranks = tuple(chosen)
-    return created
+    if created is not None:
+        created.ranks = tuple(chosen)
+    watch_group(communicator, created)
+    return GroupMember.NON_GROUP_MEMBER if created is None else created
 
 
 def new_subgroups(
@@ -232,6 +233,7 @@ def new_subgroups(
     own = communicator.split(index, communicator.rank, name=f"of {size} ranks each")
     assert own is not None  # every rank passes a color
     own.ranks = communicator.ranks[index * size : (index + 1) * size]
+    watch_group(communicator, own)
     subgroups: list[Communicator | NonMember] = [GroupMember.NON_GROUP_MEMBER] * (communicator.size // size)
     subgroups[index] = own
     return own, subgroups
