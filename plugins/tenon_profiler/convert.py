@@ -165,7 +165,7 @@ class Converter:
                 "Bytes": size, "Detail": call.detail, "Ranks": list(ranks), **group_args,
             }  # fmt: skip
             if call.name is not None:
-                args["Label"] = str(call.name)
+                args["Label"] = str(call.label)
         own = {"Wait us": (agreed - begin) / 1000, "Transfer us": (end - agreed) / 1000, "Number": number}
         numbered, transferred = {"Number": number}, {"Number": number, "Bytes": args["Bytes"]}
         return [

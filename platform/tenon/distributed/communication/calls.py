@@ -78,6 +78,11 @@ class Call:
         fields = (self.kind, self.detail, self.shape, self.dtype, self.name)
         return int.from_bytes(hashlib.blake2b(repr(fields).encode(), digest_size=8).digest(), "big") >> 1
 
+    @property
+    def label(self) -> str | None:
+        """The name, as messages and profiles show it."""
+        return self.name.shown if isinstance(self.name, Implied) else self.name
+
     def describe(self, step: int | None) -> str:
         """One line for error messages.
 

@@ -7,6 +7,7 @@ but never two statements that follow each other. ``source.py`` reads origins fro
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -32,7 +33,7 @@ class Place:
     """The source of the call."""
     arms: Arms = ()
     others: Sequence[tuple[str, Arms]] = ()
-    """Other calls of the same function in the same function, and the branches around them."""
+    """Other calls in the same function, and the branches around them; ``digest_of`` those of other names."""
     chosen: bool = False
     """The called function is the variable of a loop."""
 
@@ -126,36 +127,36 @@ def _places_contradict(a: Sequence[Place], b: Sequence[Place]) -> bool:
     """Whether a program cannot be at ``a`` on one rank and at ``b`` on another in one call."""
     if not a or not b:
         return False
-    pairs = _aligned(a, b)
-    for one, other in pairs:
-        if one.position != other.position:
-            if not may_alternate(one.arms, other.arms):
-                return True
-            if _elsewhere(one, other):
-                return True
-            break
-    else:
-        # The frames differ below equal ones: another function was called at the same place.
-        if pairs and len(pairs) < max(len(a), len(b)) and pairs[-1][0].chosen:
-            return a[0].position != b[0].position
+    pairs, below = _aligned(a, b)
+    if pairs and pairs[-1][0].position != pairs[-1][1].position:
+        one, other = pairs[-1]
+        if not may_alternate(one.arms, other.arms) or _elsewhere(one, other):
+            return True
+    elif below is not None and (pairs[-1][0].chosen or _elsewhere(*below)):
+        return True  # Another function was called at the same place.
     return a[0].position != b[0].position and _elsewhere(a[0], b[0])
 
 
-def _aligned(a: Sequence[Place], b: Sequence[Place]) -> list[tuple[Place, Place]]:
-    """Pairs of places in the same functions, the outermost first; frames may be cut off at either end."""
+def _aligned(
+    a: Sequence[Place], b: Sequence[Place]
+) -> tuple[list[tuple[Place, Place]], tuple[Place, Place] | None]:
+    """Pairs of places in the same functions, the outermost first, up to the first two that differ.
+
+    Also the pair below them, in different functions. Frames may be cut off at either end.
+    """
     outer_a, outer_b = list(reversed(a)), list(reversed(b))
     for skip in range(max(len(outer_a), len(outer_b))):
         for one, other in ((outer_a[skip:], outer_b), (outer_a, outer_b[skip:])):
             if one and other and one[0].function == other[0].function:
-                pairs = []
+                pairs: list[tuple[Place, Place]] = []
                 for pair in zip(one, other, strict=False):
                     if pair[0].function != pair[1].function:
-                        break
+                        return pairs, pair
                     pairs.append(pair)
                     if pair[0].position != pair[1].position:
                         break
-                return pairs
-    return []
+                return pairs, None
+    return [], None
 
 
 def _elsewhere(one: Place, other: Place) -> bool:
@@ -163,10 +164,15 @@ def _elsewhere(one: Place, other: Place) -> bool:
     if one.call == other.call:
         return False
     return any(
-        text == there.call and not may_alternate(arms, here.arms)
+        text in (there.call, digest_of(there.call)) and not may_alternate(arms, here.arms)
         for here, there in ((one, other), (other, one))
         for text, arms in here.others
     )
+
+
+def digest_of(call: str) -> str:
+    """A short text for a call of another function, which is compared but not shown."""
+    return "#" + hashlib.blake2b(call.encode(), digest_size=4).hexdigest()
 
 
 def may_alternate(a: Arms, b: Arms) -> bool:

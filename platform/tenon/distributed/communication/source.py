@@ -16,12 +16,12 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import TypeAlias
 
-from tenon.distributed.communication.origin import REST, Arm, Place
+from tenon.distributed.communication.origin import REST, Arm, Place, digest_of
 
 LONGEST = 80
 """Maximal length of an expression that is used as a name."""
-MOST_CALLS = 64
-"""Calls of one function that are compared with another rank's."""
+MOST_CALLS = 128
+"""Calls beside one that are compared with another rank's."""
 PLACES = 1024
 """Size of the cache of places."""
 Span: TypeAlias = tuple[int, int, int, int]
@@ -101,14 +101,16 @@ def _read_place(code: CodeType, instruction: int) -> Place:
 
 
 def _others(call: ast.Call, path: Sequence[ast.AST]) -> list[tuple[str, list[Arm]]]:
-    """Other calls of functions of that name, in the same function, with the branches around them."""
+    """Other calls in the same function, with the branches around them."""
     scope = next((node for node in reversed(path) if isinstance(node, _SCOPES)), path[0])
+    above = path[: path.index(scope)]
     function = _last_name(call.func)
     others: list[tuple[str, list[Arm]]] = []
     for node, inner in _walk(scope, []):
-        if node is not call and isinstance(node, ast.Call) and _last_name(node.func) == function:
-            above = path[: path.index(scope)]
-            others.append((ast.unparse(node)[: 4 * LONGEST], list(_arms([*above, *inner, node]))))
+        if node is not call and isinstance(node, ast.Call):
+            text = ast.unparse(node)[: 4 * LONGEST]
+            text = text if _last_name(node.func) == function else digest_of(text)
+            others.append((text, list(_arms([*above, *inner, node]))))
             if len(others) == MOST_CALLS:
                 break
     return others
