@@ -8,6 +8,7 @@ import tenon
 from tenon import nn
 from tenon.errors import ArgumentError, CaptureError, DTypeError, ShapeError
 from tenon.export import Runner, capture
+from tenon.graph.interpreter import Interpreter
 from tenon.nn import functional as F
 from tenon.testing.suites.target_models import MODELS, DynamicNet, Net
 
@@ -313,3 +314,21 @@ def test_the_magnitude_of_a_spectrum_is_captured():
     graph = capture(lambda x: tenon.fft.fft(x).abs(), tenon.ones(8))
 
     assert tenon.allclose(graph.run(x), tenon.fft.fft(x).abs())
+
+
+def test_a_run_copies_no_weights_and_changes_none(monkeypatch):
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    x = tenon.randn(3, 4)
+    graph = capture(model, x)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    read = []
+    original = Interpreter.run
+    monkeypatch.setattr(
+        Interpreter, "run", lambda self, arrays, s=(): read.append(arrays) or original(self, arrays, s)
+    )
+
+    first, second = graph.run(x), graph.run(x)
+
+    assert all(read[0][node] is node.value.raw for node in graph.states)
+    assert tenon.equal(first, second) and graph.writes
+    assert all(tenon.equal(value, before[name]) for name, value in model.state_dict().items())

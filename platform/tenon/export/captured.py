@@ -10,7 +10,7 @@ from typing import Any
 from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, GraphError, ShapeError
 from tenon.export.places import Path, put
-from tenon.export.runner import Runner
+from tenon.export.runner import SingleRun
 from tenon.export.signature import ScalarInput, Signature
 from tenon.export.sizes import Expression
 from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, printed_lines, shown_ref
@@ -167,7 +167,7 @@ class CapturedGraph(Graph):
 
         It is the reference for targets. ``tenon.export.Runner`` repeats training steps.
         """
-        return Runner(self)(*args, **kwargs)
+        return SingleRun(self)(*args, **kwargs)
 
     def roots(self) -> Iterator[Ref]:
         """Yield the values that a run makes visible: those of guards too."""

@@ -49,15 +49,16 @@ class Runner:
     def __init__(self, graph: CapturedGraph) -> None:
         self.graph = graph
         #: By label, the present arrays of parameters, buffers and optimizer state.
-        self.state: dict[str, np.ndarray] = {
-            node.label: np.array(as_array(node.value)) for node in graph.states
-        }
+        self.state: dict[str, np.ndarray] = self._initial_state()
         #: The graph at the sizes of earlier runs.
         self._at: dict[tuple[tuple[str, int], ...], CapturedGraph] = {}
         #: By name, the arguments that the last run changed in place.
         self.changed: dict[str, np.ndarray] = {}
         #: By name, the number that the next run reads: set a learning rate here.
         self.scalars: dict[str, float] = {scalar.name: scalar.value for _, scalar in graph.scalars}
+
+    def _initial_state(self) -> dict[str, np.ndarray]:
+        return {node.label: np.array(as_array(node.value)) for node in self.graph.states}
 
     def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Run once; return what the function returned, with new tensors."""
@@ -96,6 +97,16 @@ class Runner:
                 self._at.clear()
             self._at[key] = self.graph.at(**sizes)
         return self._at[key]
+
+
+class SingleRun(Runner):
+    """A runner for one run: it reads the graph's parameters and state where they are, without a copy.
+
+    A run replaces arrays in ``state`` and writes into none, so that the graph's stay as they are.
+    """
+
+    def _initial_state(self) -> dict[str, np.ndarray]:
+        return {node.label: as_array(node.value) for node in self.graph.states}
 
 
 def argument_sizes(graph: CapturedGraph, arrays: Sequence[np.ndarray]) -> dict[str, int]:
