@@ -7,7 +7,7 @@ import numpy as np
 from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
 from tenon.optim.types import Hyperparameters, ParamsT, State, Update
 from tenon_optimizers.checks import validated
-from tenon_optimizers.numbers import number, scalar, stored
+from tenon_optimizers.numbers import may_decide, number, positive_part, scalar, stored
 
 _FLOAT32 = np.dtype(np.float32)
 
@@ -38,6 +38,8 @@ class ASGD(Optimizer):
         """Return the updated parameter and state, with the rate that the previous step set."""
         if h.weight_decay:
             g = g + h.weight_decay * p
+        if not may_decide(h.step):
+            return self._without_branches(f, p, g, s, h)
         rate = number(f, _rounded(f, s["eta"], h.lr) if h.step == 1 else s["eta"])
         p = p * (1 - h.lambd * rate) - rate * g
         averages = h.step - 1 - h.t0 > 1
@@ -45,6 +47,18 @@ class ASGD(Optimizer):
         eta = h.lr / (1 + h.lambd * h.lr * h.step) ** h.alpha
         past = h.step - h.t0
         mu = 1 / past if past > 1 else 1.0
+        return p, {"eta": _rounded(f, s["eta"], eta), "mu": _rounded(f, s["mu"], mu), "ax": ax}
+
+    def _without_branches(
+        self, f: OpNamespace, p: Operand, g: Operand, s: State, h: Hyperparameters
+    ) -> Update:
+        """Return what ``update`` does, in a form that holds for every step: ``mu`` is 1 until ``t0``."""
+        first = _rounded(f, s["eta"], h.lr * positive_part(2 - h.step))  # lr in step 1, and 0 in all others
+        rate = number(f, s["eta"] + first)
+        p = p * (1 - h.lambd * rate) - rate * g
+        ax = f.where(f.eq(s["mu"], 1.0), p, s["ax"] + number(f, s["mu"]) * (p - s["ax"]))
+        eta = h.lr / (1 + h.lambd * h.lr * h.step) ** h.alpha
+        mu = 1 / (1 + positive_part(h.step - h.t0 - 1))
         return p, {"eta": _rounded(f, s["eta"], eta), "mu": _rounded(f, s["mu"], mu), "ax": ax}
 
 

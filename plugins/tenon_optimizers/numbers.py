@@ -5,6 +5,8 @@ Scalars in the state are stored as 0-d tensors and computed in float64.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tenon.extend import Operand, OpNamespace, Tensor
@@ -26,6 +28,17 @@ def number(f: OpNamespace, value: Operand) -> float | Tensor:
 def stored(f: OpNamespace, old: Operand, value: Operand) -> Operand:
     """Return ``value`` as a state entry like ``old``; the value of ``old``, even NaN, has no effect."""
     return f.zeros_like(old) + value
+
+
+def may_decide(number: object) -> bool:
+    """Whether a rule may branch on a number such as ``h.step``: not in a captured graph, which serves all
+    steps; compute there with ``positive_part`` and ``where``."""
+    return getattr(number, "may_decide", True)
+
+
+def positive_part(value: Any) -> Any:  # a number, or one that a recorder computes for every run
+    """Return ``max(value, 0)`` without a comparison."""
+    return (abs(value) + value) / 2
 
 
 def at_most(first: float | Tensor, second: float | Tensor) -> float | Tensor:

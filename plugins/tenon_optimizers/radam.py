@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
 from tenon.optim.types import Hyperparameters, ParamsT, State, Update
 from tenon_optimizers.checks import validated
-from tenon_optimizers.numbers import weight_decayed
+from tenon_optimizers.numbers import may_decide, positive_part, weight_decayed
 
 
 class RAdam(Optimizer):
@@ -40,6 +40,12 @@ class RAdam(Optimizer):
         length = longest - 2 * h.step * beta2**h.step / known
         size = h.lr / (1 - beta1**h.step)
         new = {"exp_avg": m, "exp_avg_sq": v}
+        if not may_decide(h.step) and longest > 5.0:
+            above = positive_part(length - 5.0)
+            rectified = above / (above + 1e-300)  # 1 for a length of more than 5, else 0
+            scale = positive_part(length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2))
+            gain = rectified * (scale / length * known) ** 0.5
+            return p - size * (1 - rectified) * m - size * gain * f.div(m, f.sqrt(v) + h.eps), new
         if not length > 5.0:
             return p - size * m, new
         gain = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)

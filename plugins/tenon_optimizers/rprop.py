@@ -5,6 +5,7 @@ from __future__ import annotations
 from tenon.extend import Operand, OpNamespace, Optimizer, Tensor
 from tenon.optim.types import Hyperparameters, ParamsT, State, Update
 from tenon_optimizers.checks import validated
+from tenon_optimizers.numbers import may_decide, positive_part
 
 
 class Rprop(Optimizer):
@@ -36,7 +37,11 @@ class Rprop(Optimizer):
         """Return the updated parameter: a first step of size ``lr``; no step where the sign changed."""
         shrinks, grows = h.etas
         least, most = h.step_sizes
-        size = s["step_size"] + h.lr if h.step == 1 else s["step_size"]
+        size = s["step_size"]
+        if not may_decide(h.step):
+            size = size + h.lr * positive_part(2 - h.step)  # lr in step 1, and 0 in all others
+        elif h.step == 1:
+            size = size + h.lr
         agreement = f.sign(f.mul(g, s["prev"]))
         sign_changed = f.lt(agreement, 0)
         size = f.where(f.gt(agreement, 0), grows * size, f.where(sign_changed, shrinks * size, size))

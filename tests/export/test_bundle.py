@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -222,8 +223,17 @@ def test_a_target_that_lowers_by_itself_gets_no_sizes_that_change_unless_it_says
 
 
 def test_the_number_of_the_step_may_not_decide_unseen(tmp_path):
+    class Warming(tenon.optim.Optimizer):
+        defaults: ClassVar = {"lr": 0.01}
+
+        def init(self, f, p):
+            return {}
+
+        def update(self, f, p, g, s, h):
+            return p - (h.lr if h.step > 3 else 0.1 * h.lr) * g, {}
+
     model = nn.Linear(2, 1)
-    optimizer = tenon.optim.RAdam(model.parameters())
+    optimizer = Warming(model.parameters())
 
     def step(x):
         optimizer.zero_grad()

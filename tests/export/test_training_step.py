@@ -1,6 +1,7 @@
 """Capture of a training step: forward, backward and optimizer, equal to eager over ten steps."""
 
 import math
+from typing import ClassVar
 
 import pytest
 
@@ -57,6 +58,11 @@ CASES = [
     ("Adadelta", {}),
     ("Adamax", {"lr": 0.01}),
     ("NAdam", {"lr": 0.01}),
+    ("ASGD", {"lr": 0.1, "weight_decay": 0.1}),
+    ("ASGD", {"lr": 0.1, "t0": 3}),
+    ("Rprop", {"lr": 0.01}),
+    ("RAdam", {"lr": 0.01}),
+    ("RAdam", {"lr": 0.01, "betas": (0.9, 0.6)}),
 ]
 
 
@@ -223,8 +229,21 @@ def test_options_that_python_decided_by_are_guards():
         runner(*batches(1)[0])
 
 
-def test_a_rule_that_changes_with_the_step_holds_as_far_as_its_guard():
-    model, optimizer = setup("RAdam", lr=0.01)
+class Warming(tenon.optim.Optimizer):
+    """Makes smaller steps until the fourth."""
+
+    defaults: ClassVar = {"lr": 0.01}
+
+    def init(self, f, p):
+        return {}
+
+    def update(self, f, p, g, s, h):
+        return p - (h.lr if h.step > 3 else 0.1 * h.lr) * g, {}
+
+
+def test_a_rule_that_branches_on_the_step_holds_as_far_as_its_guard():
+    model, _ = setup()
+    optimizer = Warming(model.parameters())
     step = step_of(model, optimizer)
     steps = batches()
     runner = Runner(capture(step, *steps[0], train=True))

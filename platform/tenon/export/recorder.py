@@ -48,6 +48,8 @@ class Options:
 class CaptureRecorder(Recorder):
     """Records one call. ``undo`` restores the previous tensors, gradients and optimizer state."""
 
+    records_again = False
+
     def __init__(self, options: Options) -> None:
         super().__init__(backend_named("cpu"), strict=True)
         self.options = options

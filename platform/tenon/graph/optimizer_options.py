@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class OptimizerOptions:
     """Records the options and step counts that optimizers read."""
 
+    #: Whether the function is recorded again once a guard fails; a captured graph has to serve every run.
+    records_again = True
     graph: Graph
     guards: list[Guard]
     optimizers: dict[int, Optimizer]

@@ -92,6 +92,14 @@ class Scalar:
         self.node = node
         self.value = value
 
+    @property
+    def may_decide(self) -> bool:
+        """Whether Python may decide by this number: a changed answer then leads to another recording.
+
+        In a captured graph, which serves every run, it would end with an error: compute without a branch.
+        """
+        return self.recorder.records_again
+
     def _computed(self, function: str, *args: ScalarOperand) -> Scalar:
         for a in args:
             if not isinstance(a, (Scalar, int, float)):
