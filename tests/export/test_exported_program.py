@@ -342,3 +342,20 @@ def test_axes_that_a_program_fixes_are_found_out():
     assert list(program.range_constraints) == ["input_0"]
     with pytest.raises(CaptureError, match=r"You marked input.size\(\)\[1\] as dynamic"):
         export(model, (tenon.ones(4, 4),), dynamic_shapes=({0: Dim.AUTO, 1: Dim.DYNAMIC},))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"strict": True},
+        {"preserve_module_call_signature": ("0",)},
+        {"prefer_deferred_runtime_asserts_over_guards": True},
+    ],
+)
+def test_arguments_without_effect_say_so(options):
+    model, x = nn.Sequential(nn.Linear(2, 2)).eval(), tenon.ones(1, 2)
+
+    with pytest.warns(UserWarning, match=f"{next(iter(options))}.* has no effect"):
+        program = export(model, (x,), **options)
+
+    assert tenon.allclose(program.module()(x), model(x))

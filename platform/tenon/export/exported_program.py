@@ -6,6 +6,7 @@ Next: ``python_graph.py`` writes the op graph as an ``fx.Graph``, ``program_file
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
@@ -93,8 +94,10 @@ def export(
     dict of axes and ``Dim``, or one entry for each axis. A ``Dim`` of a name is the same size wherever it
     stands, ``2 * batch + 1`` one that is computed from it; ``Dim.AUTO`` is found out by captures at other
     sizes, and fixed where the program needs that, which ``Dim.DYNAMIC`` refuses. Arguments and buffers that
-    the module changes in place are changed by ``ExportedProgram.module()`` too. The other arguments have no
-    effect.
+    the module changes in place are changed by ``ExportedProgram.module()`` too.
+
+    The other arguments have no effect, which a UserWarning says. PyTorch's ``strict=True`` reads the module's
+    bytecode; here the module always runs, and what a program cannot hold is refused in both modes.
 
     >>> import tenon
     >>> program = export(tenon.nn.Linear(4, 2).eval(), (tenon.ones(3, 4),))
@@ -112,6 +115,18 @@ def export(
         raise TypeError(
             f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}. Write (x,)."
         )
+    if strict:
+        _has_no_effect(
+            "strict=True", "the module runs as with strict=False, and branches on the values of tensors raise"
+        )
+    if preserve_module_call_signature:
+        _has_no_effect(
+            "preserve_module_call_signature=", "submodules of the program keep no calls of their own"
+        )
+    if prefer_deferred_runtime_asserts_over_guards:
+        _has_no_effect(
+            "prefer_deferred_runtime_asserts_over_guards=True", "sizes are checked when a program is called"
+        )
     call = (args, dict(kwargs or {}))
     options = Options(changes_arguments=True)
 
@@ -123,6 +138,10 @@ def export(
     names = Names(tuple(argument_names(mod, *call)), temporary_buffers(mod))
     classes = {path: f"{type(m).__module__}.{type(m).__qualname__}" for path, m in mod.named_modules()}
     return ExportedProgram(graph, call, names, classes)
+
+
+def _has_no_effect(argument: str, instead: str) -> None:
+    warnings.warn(f"torch.export: {argument} has no effect: {instead}.", UserWarning, stacklevel=3)
 
 
 class ExportedProgram:
