@@ -82,7 +82,11 @@ def test_a_lock_of_an_owner_that_is_gone_is_taken_over(tmp_path, monkeypatch, ag
     lock.take(tmp_path)
 
     assert json.loads((tmp_path / "lock.json").read_text())["process"] == os.getpid()
-    assert os.listdir(tmp_path) == ["lock.json"]
+    assert sorted(os.listdir(tmp_path)) == ["failures", "lock.json"]
+    record = json.loads((tmp_path / "failures" / "rank-0.json").read_text())
+    assert record["host"] == "elsewhere" and record["reason"].startswith(
+        "ended without a word some time after"
+    )
 
 
 def test_a_job_that_another_one_took_the_folder_from_writes_nothing_more(tmp_path):
@@ -113,7 +117,7 @@ def test_a_lock_is_renewed_and_a_take_over_that_died_is_gone_on_with(tmp_path, m
     while not (tmp_path / "lock.json").stat().st_mtime and time.monotonic() < deadline:
         time.sleep(0.01)
     assert (tmp_path / "lock.json").stat().st_mtime > time.time() - 60
-    assert os.listdir(tmp_path) == ["lock.json"]
+    assert sorted(os.listdir(tmp_path)) == ["failures", "lock.json"]
 
 
 def test_a_file_system_without_links_has_locks_too(tmp_path, monkeypatch):
@@ -143,7 +147,7 @@ def test_killed_and_forked_and_ended_owners(tmp_path):
     )
     with holder(tmp_path, forking) as forked:
         forked.communicate()
-    assert forked.returncode == 0 and os.listdir(tmp_path) == []
+    assert forked.returncode == 0 and os.listdir(tmp_path) == ["failures"]
 
 
 @pytest.mark.slow
@@ -174,11 +178,11 @@ def test_of_many_jobs_that_find_a_stale_lock_one_takes_it_over(tmp_path):
         for start in starts:
             start.join()
         assert sorted(job.stdout.readline() for job in jobs) == ["held\n"] + ["refused\n"] * 3
-        assert os.listdir(folder) == ["lock.json"]
+        assert set(os.listdir(folder)) - {"failures"} == {"lock.json"}
     for job in jobs:
         job.communicate()
         assert job.returncode == 0
-    assert list(tmp_path.glob("*/*")) == []
+    assert list(tmp_path.glob("*/*lock*")) == []
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tenon.serialize.checkpoint import checkpoints, latest_valid
+from tenon.testing.suites.communicator import is_mpich
 
 pytestmark = pytest.mark.mpi
 
@@ -93,6 +94,51 @@ def test_a_signal_finishes_the_step_saves_and_leaves_with_its_status(project, na
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("pause", [0.02, 0.1])
+def test_a_ctrl_c_that_mpirun_gets_twice_at_once_still_saves(project, pause):
+    if not is_mpich():
+        pytest.skip("Open MPI's launcher ends the ranks at the first Ctrl-C")
+    folder = project.folder / "run"
+    slow = ("--set", "epochs=100000", "--set", "data_options.slow=0.004", "--set", "batch_size=90")
+    with open(project.folder / "small.py", "a") as file:
+        file.write(SLOW)
+    process = start(project, "my.toml", "--run", str(folder), *slow, ranks=2)
+    wait_for_checkpoint(folder, process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(pause)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=300)
+
+    assert process.returncode not in (0, None), out
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["interrupted"] is True, err
+    assert latest_valid(folder / "checkpoints").stem == f"step-{last['step']:08d}"
+    assert "=== tenon" not in err
+    assert err.count("tenon: the second Ctrl-C came at once, and was held back until the run was saved") == 1
+    assert project.train("--resume", str(folder), "--set", f"epochs={last['epoch']}").code == 0
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_later_ends_the_run_at_once(project):
+    folder = project.folder / "run"
+    with open(project.folder / "small.py", "a") as file:
+        file.write(SLOW)
+    slow = ("--set", "epochs=100000", "--set", "data_options.slow=0.2", "--set", "batch_size=90")
+    process = start(project, "my.toml", "--run", str(folder), *slow, "--set", "checkpoint.steps=1", ranks=2)
+    while not (folder / "metrics.jsonl").exists() and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    began = time.monotonic()
+    out, err = process.communicate(timeout=300)
+
+    assert time.monotonic() - began < 6, "a step takes 9 s"
+    assert process.returncode not in (0, None), out + err
+    assert '"interrupted"' not in (folder / "metrics.jsonl").read_text()
+
+
+@pytest.mark.slow
 def test_one_signalled_rank_is_enough_and_a_second_signal_changes_nothing(project):
     folder = project.folder / "run"
     command = project.command("my.toml", "--run", str(folder), "--set", "epochs=100000", ranks=2)
@@ -114,6 +160,25 @@ def test_one_signalled_rank_is_enough_and_a_second_signal_changes_nothing(projec
     assert latest_valid(folder / "checkpoints") is not None
 
 
+SLOW = """
+
+import time
+
+
+class Slow(TensorDataset):
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return super().__getitem__(index)
+
+
+fast = load
+
+
+def load(slow: float) -> Splits:
+    splits = fast()
+    splits.train.__class__, splits.train.seconds = Slow, slow
+    return splits
+"""
 LATE = """
 
 import os

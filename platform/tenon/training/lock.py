@@ -29,6 +29,7 @@ from typing import TypeAlias
 from tenon.config import environment, process_environment
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.processes import failure_record
 from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
 from tenon.errors import TrainingError
 
@@ -157,7 +158,22 @@ def _acquire(folder: Path, temporary: Path, token: str, former: str | None) -> N
                 continue
             raise TrainingError(_refusal(folder, owner, age))
         if _replace(folder, temporary, token, owner, former):
+            _record_end(folder, owner)
             return
+
+
+def _record_end(folder: Path, owner: Owner) -> None:
+    """Write the record of a job that left nothing but its lock, unless its own records are there."""
+    path, began = folder / failure_record.FOLDER / "rank-0.json", owner.get("time")
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(path.read_text()).get("time", "") >= str(began):
+            return
+    process = owner.get("process")
+    record = failure_record.make(
+        0, 0, str(owner.get("host", "")), process if isinstance(process, int) else 0, None, "", 0,
+        reported=False, reason=f"ended without a word some time after {began}: the next job found its lock",
+    )  # fmt: skip
+    failure_record.write(str(folder), record)
 
 
 def _replace(folder: Path, temporary: Path, token: str, owner: Owner, former: str | None) -> bool:

@@ -6,14 +6,18 @@ prints how to resume it (``signals.py``). The step itself is in ``step.py``.
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
 
 from tenon import random
 from tenon.device import Device
+from tenon.distributed.processes import failure, failure_record
 from tenon.distributed.processes.launch import launch
 from tenon.distributed.replicas import logical_shards
 from tenon.distributed.replicas.broadcast import broadcast_tensors
@@ -68,6 +72,8 @@ def open_session(
     parallel.find_hook(config)
     folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
     lock.hold(communicator, folder)
+    if (witness := failure.testimony()) is not None:
+        witness.keep_records_in(str(folder))
     session = Session(config, communicator, model, loss, data, device, folder)
     host().hook.tenon_prepare_model(model=model, session=session)
     sharded = config.data_parallel.shard_optimizer
@@ -98,22 +104,37 @@ def run(session: Session) -> Metrics:
     reporter: Reporter | SilentReporter = SilentReporter()
     if session.is_main:
         reporter = Reporter(session.folder, steps_per_epoch, config.epochs, session.step)
-    failure: BaseException | None = None
+    failed: BaseException | None = None
     hooks = host().hook
     hooks.tenon_session_start(session=session)
     try:
         with reporter, signals.stopping(session):
             return _train(session, reporter)
     except BaseException as error:
-        failure = error
+        failed = error
+        _record(session, error)
         if session.writer is not None:
             session.writer.wait(session.writer.patience)
         raise
     finally:
-        hooks.tenon_session_finish(session=session, error=failure)
+        hooks.tenon_session_finish(session=session, error=failed)
         if session.writer is None or session.writer.wait(0):
             lock.release(session.folder)  # else it is released when the program ends, after the last file
-        failure = None  # breaks the reference cycle between its traceback and this frame
+        failed = None  # breaks the reference cycle between its traceback and this frame
+
+
+def _record(session: Session, error: BaseException) -> None:
+    """Write ``failures/rank-0.json`` of a run on one rank; several have failure hooks, which write theirs."""
+    if session.size > 1:
+        return
+    report = "".join(traceback.format_exception(error))
+    record = failure_record.make(
+        0, 1, session.communicator.host, os.getpid(), session.step, session.communicator.job, 0,
+        reported=True, reason=f"failed with {type(error).__name__}", status=1,
+        line=failure_record.line_of(report), report=report,
+    )  # fmt: skip
+    with contextlib.suppress(OSError):  # a full disk, maybe, is the very failure: it is raised in any case
+        failure_record.write(str(session.folder), record)
 
 
 def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:

@@ -37,6 +37,8 @@ from tenon.training import checkpoint, command, signals
 from tenon.training.session import fresh_folder
 
 _HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
+_GONE = re.compile(r" (was killed by SIG\w+|left with exit status .*|ended without a word)$")
+_MEMORY = "; dmesg shows whether memory ran out"
 _FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command.REFUSED}
 
 
@@ -51,7 +53,8 @@ class Outcome:
     @property
     def lost_a_rank(self) -> bool:
         """Whether a rank was killed or stalled, so that fewer ranks may succeed."""
-        return self.status == STALLED or self._killed or not self.report
+        gone = _GONE.search(self.report) is not None  # a witness's report: the rank could not report itself
+        return self.status == STALLED or self._killed or gone or not self.report
 
     @property
     def _killed(self) -> bool:
@@ -60,7 +63,11 @@ class Outcome:
 
     def describe(self) -> str:
         """The outcome as a clause for the log."""
-        cause = self._guess_cause() if self._killed or not self.report else self.report
+        cause = self.report or self._guess_cause()
+        if self._killed and "RankFailedError" in cause:
+            cause = self._guess_cause()
+        elif cause.endswith("by SIGKILL"):
+            cause += _MEMORY
         return f"ended after {self.seconds:.1f} s with status {self.status}: {cause}"
 
     def _guess_cause(self) -> str:
@@ -69,7 +76,7 @@ class Outcome:
         # Statuses 1 and 2 are those of ordinary failures, not of signals.
         if number not in set(signal.Signals) or number <= signal.SIGINT:
             return "no rank left a report"
-        memory = "; dmesg shows whether memory ran out" if number == signal.SIGKILL else ""
+        memory = _MEMORY if number == signal.SIGKILL else ""
         return f"a rank was killed by {signal.Signals(number).name}{memory}"
 
 

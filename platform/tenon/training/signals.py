@@ -14,11 +14,13 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
+from tenon.distributed.processes import failure
 from tenon.training.session import Session
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
 REPEAT_SECONDS = 0.5
-"""A second SIGINT within this time is the same Ctrl-C, forwarded by the launcher."""
+"""A second SIGINT within this time is the same Ctrl-C, forwarded by the launcher. MPICH's would kill the
+ranks: the witness (``distributed/processes/witness.py``) holds it back until they have saved."""
 
 
 @contextlib.contextmanager
@@ -35,14 +37,19 @@ def stopping(session: Session) -> Iterator[None]:
             session.stopping, first = number, now
 
     previous = {}
+    witness = failure.testimony()
+    former = -1
     try:
         for number in STOPPING:
             previous[number] = signal.signal(number, handle)
+        former = -1 if witness is None else witness.listen()
     except ValueError:  # not the main thread, which alone may install handlers
         previous = {}
     try:
         yield
     finally:
+        if witness is not None:
+            witness.stop_listening(former)
         for number, handler in previous.items():
             signal.signal(number, handler)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import mmap
 import os
 import stat
 import sys
@@ -24,56 +25,23 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
-from typing import NoReturn, Protocol, TextIO
+from typing import NoReturn, TextIO
 
 from tenon.distributed.processes import siblings, unwinding
+from tenon.distributed.processes.guarded import Abortable, Disarmable, Telling
 from tenon.distributed.processes.launcher import RankFacts
 from tenon.distributed.processes.report import Claim, describe_exit, describe_failure
 from tenon.errors import CommunicatorError
 
 INTERRUPTED = 130
+RESERVE = 4 << 20
+"""Bytes of address space set aside for reporting that memory ran out; they take no memory until then."""
 FORWARDING_TIME = 0.1
 """Seconds that the launcher gets to forward the report; one that must kill the job at once may drop it."""
 READING_TIME = 2.0
 """Longest wait in seconds for a launcher on busy cores to read the report from its pipe."""
 FINISH_TIME = 0.3
 """Seconds that a rank at its end lets ranks inside a collective report first: their report names the line."""
-
-
-class Abortable(Protocol):
-    """The part of a communicator that the failure hooks use."""
-
-    host: str
-    node: int
-    job: str
-    step: int | None
-
-    @property
-    def rank(self) -> int:
-        """The rank of this process."""
-
-    @property
-    def size(self) -> int:
-        """The number of ranks."""
-
-    def claim_report(self) -> bool:
-        """Whether this rank is the first of its node to report; called by one rank of the node at a time."""
-
-    def kill(self, code: int) -> NoReturn:
-        """Terminate all ranks with exit status ``code``."""
-
-    def finish(self) -> None:
-        """Announce the end of this rank's program, and wait until the programs of all ranks have ended."""
-
-
-class Disarmable(Protocol):
-    """The part of a watchdog that the failure hooks use."""
-
-    def disarm(self) -> None:
-        """Let this rank wait for the others without limit."""
-
-    def stop(self) -> None:
-        """Stop the watchdog's threads."""
 
 
 class Guard:
@@ -84,6 +52,7 @@ class Guard:
         self.pid = os.getpid()
         self.communicator: Abortable | None = None
         self.watchdog: Disarmable | None = None
+        self.testimony: Telling | None = None
         self.finished = False
         self.leaving = False
         self._pmi = environment.get("PMI_FD", "")
@@ -91,6 +60,10 @@ class Guard:
         self._previous = sys.excepthook
         self._previous_thread = threading.excepthook
         self._lock = threading.Lock()
+        self._reserve = mmap.mmap(-1, RESERVE)
+        self._leave: Callable[[int], NoReturn] = os._exit
+        self.child_status = 0
+        """The exit status of this process if it is a forked child, which has no hooks."""
 
     def hook(self) -> None:
         """Install the hooks in ``sys``, ``threading``, ``builtins`` and ``atexit``."""
@@ -98,7 +71,10 @@ class Guard:
         threading.excepthook = self._on_thread_exception
         sys.exit = self.exit
         builtins.exit = builtins.quit = self.exit  # type: ignore[assignment]
+        os._exit = self._on_immediate_exit
         atexit.register(self._on_exit)
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._on_fork)
         if sys.version_info >= (3, 12):
             unwinding.watch()
         else:
@@ -111,6 +87,7 @@ class Guard:
     def fail(self, text: str, code: int) -> NoReturn:
         """Print ``text``, unless another rank of this job prints its report, and end the job."""
         self._lock.acquire()  # Never released: a second failing thread waits here until the process ends.
+        self._free_reserve()
         _flush(sys.stdout)
         _flush(sys.stderr)
         communicator = self.communicator
@@ -119,10 +96,25 @@ class Guard:
         if Claim(job).take(communicator.node if communicator is not None else 0) and (
             communicator is None or communicator.claim_report()
         ):
-            _write(text)
+            self._report(text, code or 1)
             _wait_until_read()
             time.sleep(FORWARDING_TIME)
         self._kill(code or 1)
+
+    def _report(self, text: str, code: int) -> None:
+        """Print the report and write the record, unless the witness has reported this job's end."""
+        if self.testimony is None:
+            _write(text)
+        elif self.testimony.may_report():
+            _write(text)
+            try:
+                self.testimony.record(text, code)
+            except OSError as error:
+                _write(f"tenon: no record of this failure could be written: {error}\n")
+
+    def _free_reserve(self) -> None:
+        """Release the memory that was set aside, so that a report can be made where memory ran out."""
+        self._reserve.close()
 
     def identity(self) -> tuple[int, int, str, int | None]:
         """``(rank, size, host, step)`` for the report; step is None outside of training."""
@@ -145,12 +137,25 @@ class Guard:
                 os.write(int(self._pmi), f"cmd=abort exitcode={code}\n".encode())
                 time.sleep(2)
         finally:
-            os._exit(code)
+            self._leave(code)
+
+    def _on_immediate_exit(self, status: int) -> NoReturn:
+        """``os._exit``: it runs no hooks, so the line that called it is noted for the witness."""
+        if not self.foreign() and self.testimony is not None and not self.finished:
+            self.testimony.note_exit(status, sys._getframe(1))
+        self._leave(status)
+
+    def _on_fork(self) -> None:
+        """In a forked child: leave crashes and signals to it, as it is no rank."""
+        if self.testimony is not None:
+            self.testimony.forget()
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
     ) -> None:
+        self._free_reserve()
         if self.foreign():
+            self.child_status = 1
             self._previous(kind, error, traceback)
         elif issubclass(kind, KeyboardInterrupt):
             self.fail(describe_exit(*self.identity(), "was interrupted", INTERRUPTED, ""), INTERRUPTED)
@@ -167,6 +172,7 @@ class Guard:
     def _on_exit(self) -> None:
         self.leaving = True
         if self.foreign():
+            self._end_child()
             return
         error = getattr(sys, "last_value", None)
         if isinstance(error, Exception) and sys.excepthook != self._on_exception:
@@ -191,6 +197,18 @@ class Guard:
                 self.fail(describe_failure(*self.identity(), error, error.__traceback__), 1)
             if self.watchdog is not None:
                 self.watchdog.stop()
+            if self.testimony is not None:
+                self.testimony.end()
+
+    def _end_child(self) -> None:
+        """End a forked child here: mpi4py would finalize MPI in it, in its parent's name, and end the job."""
+        if self.communicator is None:
+            return
+        raised = unwinding.uncaught()
+        status = self.child_status if raised is None else _exit_code(raised.code)
+        _flush(sys.stdout)
+        _flush(sys.stderr)
+        self._leave(status)
 
 
 class AgreedExit(SystemExit):
@@ -214,7 +232,12 @@ class TrackedExit(SystemExit):
 
     def __del__(self) -> None:
         guard = _guard
-        if not self.__dict__.get("_tracked") or guard is None or guard.foreign() or _has_calling_frame():
+        if guard is None or _has_calling_frame():
+            return
+        if guard.foreign():
+            guard.child_status = _exit_code(self.code)
+            return
+        if not self.__dict__.get("_tracked"):
             return
         if guard.leaving:
             return  # It was caught and kept: an uncaught one is finalized before the exit functions run.
@@ -312,6 +335,11 @@ def attach(communicator: Abortable, environment: Mapping[str, str]) -> Guard:
     guard.communicator = communicator
     guard.finished = False
     return guard
+
+
+def testimony() -> Telling | None:
+    """What tells the witness of this host of this rank; None outside of a job of several ranks."""
+    return None if _guard is None else _guard.testimony
 
 
 def fail(error: BaseException, code: int = 1) -> NoReturn:

@@ -37,14 +37,17 @@ class Claim:
     def take(self, node: int = 0) -> bool:
         """True in one process of a host; others wait as long as the holder needs to terminate them."""
         time.sleep(min(node * NODE_DELAY, LONGEST_DELAY))
-        claim = self._bind if sys.platform == "linux" else self._lock
-        if claim():
+        if self.grab():
             return True
         deadline = time.monotonic() + REPORTING_TIME
-        while time.monotonic() < deadline and not claim():  # Becomes free when the holder's process ends.
+        while time.monotonic() < deadline and not self.grab():  # Becomes free when the holder's process ends.
             time.sleep(_POLL)
         time.sleep(WINNER_TIME)
         return False
+
+    def grab(self) -> bool:
+        """True in one process of a host, without waiting."""
+        return self._bind() if sys.platform == "linux" else self._lock()
 
     def _bind(self) -> bool:
         endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -96,6 +99,12 @@ def describe_exit(
 ) -> str:
     """The report of a rank that ends the job for ``reason``, a verb phrase; ``details`` are whole lines."""
     return _headline(rank, size, host, step, reason) + details + _closing(rank, size, code)
+
+
+def describe_death(rank: int, size: int, host: str, step: int | None, reason: str, details: str) -> str:
+    """The report of a rank that is gone, or lost its launcher, by the witness of its host."""
+    closing = f"=== tenon: ended all {size} ranks because rank {rank} cannot go on ===\n"
+    return _headline(rank, size, host, step, reason) + details + closing
 
 
 def _headline(rank: int, size: int, host: str, step: int | None, reason: str) -> str:

@@ -25,14 +25,15 @@ from tenon.config import Config
 from tenon.distributed.communication.calls import Call, format_ranks
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
-from tenon.distributed.processes.heartbeats import NO_STEP, Heartbeat, create_table, have_ended
+from tenon.distributed.processes.heartbeat_table import NO_STEP, Heartbeat, HeartbeatTable, have_ended
+from tenon.distributed.processes.heartbeats import create_table
 from tenon.distributed.processes.report import describe_exit
 from tenon.errors import ConfigError
 
 DEFAULT = 600.0
 STALLED = 124
 """Exit status of a job that the watchdog terminated; that of ``timeout(1)``."""
-SHORTEST, LONGEST = 0.05, 5.0
+SHORTEST, LONGEST = 0.05, 1.0
 """Bounds of the period in seconds."""
 FRAMES = 8
 _POLL = 0.02
@@ -41,21 +42,34 @@ Fail: TypeAlias = Callable[[str, int], NoReturn]
 
 
 class Watchdog:
-    """Watches the thread that uses ``communicator``; ``fail(report, status)`` ends the job."""
+    """Watches the thread that uses ``communicator``; ``fail(report, status)`` ends the job.
 
-    def __init__(self, communicator: Communicator, limit: float, fail: Fail, node: int | None = None) -> None:
+    ``node`` makes a table of its own for simulated hosts. A ``limit`` of 0 only records what the rank does.
+    """
+
+    def __init__(
+        self,
+        communicator: Communicator,
+        limit: float,
+        fail: Fail,
+        node: int | None = None,
+        table: HeartbeatTable | None = None,
+    ) -> None:
         self.limit = limit
-        self.period = min(max(limit / 20, SHORTEST), LONGEST)
+        self.period = min(max(limit / 20, SHORTEST), LONGEST) if limit else LONGEST
         self._communicator = communicator
         self._fail = fail
         self._inside = _collective_modules(communicator)
-        self._table = create_table(communicator, communicator.node if node is None else node)
+        if table is None:
+            table = create_table(communicator, communicator.node if node is None else node)
+        self._table = table
         self._leaders = sorted(set(self._table.leaders))
         leads = communicator.rank in self._leaders
         self._leader_group = communicator.split(0 if leads else None) if len(self._leaders) > 1 else None
         self._call: Call | None = None
         self._previous_call: tuple[Call, int | None] | None = None
         self._calls = 0
+        self._step = communicator.step
         self._thread_id = threading.get_ident()
         self._beat = Heartbeat(process=os.getpid())
         self._armed = True
@@ -94,6 +108,9 @@ class Watchdog:
             self._call = call
             self._calls += 1
             self._thread_id = threading.get_ident()
+            if communicator.step is not self._step:
+                self._step = communicator.step
+                self._table.write_step(communicator.rank, NO_STEP if self._step is None else self._step)
             agree(call)
 
         # Set on the instance, so that engines need no code for it.
@@ -104,7 +121,7 @@ class Watchdog:
         while not self._stopping.wait(self.period):
             beat = self._observe()
             self._table.write(self._communicator.rank, beat)
-            if self._armed and beat.waiting and beat.time - beat.waiting > self.limit * 1e9:
+            if self.limit and self._armed and beat.waiting and beat.time - beat.waiting > self.limit * 1e9:
                 self._fail(self._report(beat), STALLED)
         self._beat.ended = 1
         self._table.write(self._communicator.rank, self._beat)
@@ -223,8 +240,8 @@ def _process_state(process: int) -> str:
     }.get(letter, "")
 
 
-def start(communicator: Communicator, fail: Fail, config: Config) -> Watchdog | None:
-    """Start the watchdog with rank 0's limit; None if the limit is 0. Collective."""
+def start(communicator: Communicator, fail: Fail, config: Config, table: HeartbeatTable) -> Watchdog:
+    """Start the watchdog with rank 0's limit; with 0 it records heartbeats only. Collective."""
     text = config.setting("watchdog") or str(DEFAULT)
     try:
         limit = float(text)
@@ -235,4 +252,4 @@ def start(communicator: Communicator, fail: Fail, config: Config) -> Watchdog | 
             f"TENON_WATCHDOG={text!r} is not a number of seconds. Write 600, or 0 to turn it off."
         )
     limit = float(decode(communicator.all_gather_bytes(encode(limit), name="watchdog")[0]))
-    return Watchdog(communicator, limit, fail).start() if limit else None
+    return Watchdog(communicator, limit, fail, table=table).start()

@@ -1,0 +1,88 @@
+"""The state of processes of this host: their ancestors, exit statuses, sockets; of Linux's ``/proc``.
+
+This file imports nothing of tenon: the witness (``witness.py``) loads it by its path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prte", "prted", "hydra_pmi_proxy"}
+_EXIT_INFO = 1 << 3
+_GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO of 64 bytes
+
+
+def ancestors(process: int) -> list[tuple[int, str]]:
+    """Number and name of the launchers above ``process``, the nearest first."""
+    found = []
+    for _ in range(6):
+        parent = int((_fields(process) or ["", "0"])[1])
+        if parent <= 1:
+            break
+        name = _read(f"/proc/{parent}/comm").strip()
+        if name in LAUNCHERS:
+            found.append((parent, name))
+        process = parent
+    return found
+
+
+def exit_status(descriptor: int, process: int) -> int | None:
+    """The wait status of an ended process, from its pidfd or its zombie; None if the system does not tell."""
+    for _ in range(2):
+        information = bytearray(64)
+        struct.pack_into("<Q", information, 0, _EXIT_INFO)
+        try:
+            fcntl.ioctl(descriptor, _GET_INFO, information, True)
+        except OSError:
+            pass  # before Linux 6.13
+        else:
+            if struct.unpack_from("<Q", information)[0] & _EXIT_INFO:
+                return int(struct.unpack_from("<i", information, 60)[0])
+        if (status := zombie_status(process)) is not None:
+            return status
+    return None
+
+
+def zombie_status(process: int) -> int | None:
+    """The wait status of a process that nobody has waited for; None if it is not one."""
+    fields = _fields(process)
+    return int(fields[-1]) if fields and fields[0] == "Z" else None
+
+
+def alive(process: int) -> bool:
+    """Whether there is such a process, and it is no zombie."""
+    return (_fields(process) or ["Z"])[0] not in "ZX"
+
+
+def sockets(process: int) -> set[str]:
+    """The sockets that ``process`` has open; none if that cannot be seen."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{process}/fd"):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(f"/proc/{process}/fd/{name}"))
+    return {target for target in found if target.startswith("socket:")}
+
+
+def open_output(process: int) -> int | None:
+    """A descriptor of one's own for the standard error of ``process``; None if it cannot be opened."""
+    try:
+        return os.open(f"/proc/{process}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError:  # a socket, or another user's
+        return None
+
+
+def _fields(process: int) -> list[str]:
+    """The fields of ``/proc/<process>/stat`` from the state on; empty if there is no such process."""
+    return _read(f"/proc/{process}/stat").rpartition(")")[2].split()
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,399 @@
+"""The witness: a small process of each host that reports the death of a rank that cannot report it itself.
+
+A rank that is killed, crashes or leaves by ``os._exit`` runs no hook, and the launcher soon ends the others.
+The witness (this file, without tenon, in a session of its own, so that no launcher ends it) waits until a
+rank of the host or the launcher ends, costs nothing meanwhile, and then writes one report and the records of
+``failure_record.py``. It knows the exit status, where the system tells it (a zombie's, or that of a ``pidfd``
+from Linux 6.15 on), the heartbeats in shared memory, and what ``faulthandler`` has written there.
+
+It also holds MPICH's launcher back for half a second after a Ctrl-C: a second one within that time would let
+it kill the ranks in the middle of the step that they finish (``training/signals.py``).
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+
+POLL = select.epoll()
+TOGETHER = False
+"""Whether several ranks had ended before this process could see which was first."""
+if __name__ == "__main__":
+    # Before the other imports: from here on the kernel notes in which order ranks end.
+    for _handle in sys.argv[2].split(","):
+        POLL.register(int(_handle), select.EPOLLIN)
+    TOGETHER = len(POLL.poll(0)) > 1
+
+import contextlib  # noqa: E402
+import importlib.util  # noqa: E402
+import json  # noqa: E402
+import mmap  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+from types import ModuleType  # noqa: E402
+from typing import TYPE_CHECKING, TypedDict  # noqa: E402
+
+if TYPE_CHECKING:
+    from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable
+
+PROXY = "hydra_pmi_proxy"
+FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
+"""Signals by which launchers end ranks."""
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
+SETTLING_TIME = 0.03
+"""Seconds in which what ends together is collected: the first to end may not be the first to be noticed."""
+LEAVING_TIME = 0.3
+"""Longest wait in seconds for the others, where a rank has left with status 0."""
+UNKNOWN_ORDER = ", as were others before the witness ran: which was first is unknown"
+HELD_BACK = "tenon: the second Ctrl-C came at once, and was held back until the run was saved\n"
+REPEAT_SECONDS = 0.5
+"""A second Ctrl-C within this time is the same one."""
+SAVING_TIME = 60.0
+"""Longest time in seconds for which the launcher is held back, after a Ctrl-C that was sent twice."""
+REFRESH = 30.0
+
+
+def load(name: str) -> ModuleType:
+    """The module ``name`` beside this file, without importing tenon."""
+    specification = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    from tenon.distributed.processes import process_state
+else:
+    process_state = load("process_state")
+
+
+class Facts(TypedDict):
+    """What ``witnessing.py`` passes."""
+
+    size: int
+    host: str
+    job: str
+    attempt: int
+    ranks: list[int]
+    """Those of this host, with their process ids:"""
+    processes: list[int]
+    handles: list[int]
+    """The pidfd of each, opened when all were there."""
+    nodes: int
+    oom_kills: int
+    descriptor: int
+    """That of the table's memory."""
+
+
+class Witness:
+    """Waits for the ends of the ranks of its host and of their launcher."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.report, self.records, tables = map(load, ("report", "failure_record", "heartbeat_table"))
+        self.facts = facts
+        self.size, descriptor = facts["size"], facts["descriptor"]
+        memory = mmap.mmap(descriptor, tables.table_bytes(self.size))
+        self.table: HeartbeatTable = tables.HeartbeatTable(memory, self.size, [], descriptor)
+        self.processes = dict(zip(facts["ranks"], facts["processes"], strict=True))
+        self.launchers = process_state.ancestors(next(iter(self.processes.values())))
+        self.output = [2]
+        for process, name in self.launchers:
+            if name != PROXY and (opened := process_state.open_output(process)) is not None:
+                self.output.append(opened)
+        self.statuses: dict[int, int | None] = {}
+        """The wait status of each rank that has ended, None where it is unknown."""
+        self.told = False
+        self._poll = POLL
+        self._waiting: dict[int, tuple[int | str, int]] = {}
+        named = {name: process for process, name in self.launchers}
+        top = self.launchers[-1][0] if self.launchers else 0
+        self._hold = Hold(named.get(PROXY, 0), top)
+        self._replaced = False
+        self._oom_kills = facts["oom_kills"]
+
+    def run(self) -> None:
+        """Return when all ranks of this host have ended."""
+        for (rank, process), handle in zip(self.processes.items(), self.facts["handles"], strict=True):
+            self._waiting[handle] = rank, process
+        for process, name in self.launchers:
+            with contextlib.suppress(ProcessLookupError):
+                handle = os.pidfd_open(process)
+                self._waiting[handle] = f"{name} (process {process})", process
+                self._poll.register(handle, select.EPOLLIN)
+        self._poll.register(0, select.EPOLLIN)
+        self.table.watched = True
+        kills, refreshed = self._oom_kills, time.monotonic()
+        while len(self.statuses) < len(self.processes):
+            ended = self._wait(0.02 if self._hold.active else REFRESH)
+            if self._replaced:
+                return
+            if self._hold.look(all(self.table.read(rank).ended for rank in self.processes)):
+                self._write(HELD_BACK, directly=True)
+            if ended:
+                self._hold.release()
+                deadline = time.monotonic() + SETTLING_TIME
+                while (patience := deadline - time.monotonic()) > 0:
+                    ended += self._wait(patience)
+                self._judge(ended)
+            if time.monotonic() - refreshed > REFRESH:
+                self._oom_kills, kills, refreshed = kills, self.records.oom_kills(), time.monotonic()
+        self._record_others()
+
+    def _wait(self, patience: float) -> list[tuple[int | str, int | None]]:
+        """Which ranks and launchers have ended, with their wait statuses, in the order in which they did."""
+        ended: list[tuple[int | str, int | None]] = []
+        for descriptor, _ in self._poll.poll(patience):
+            if descriptor == 0:
+                data = os.read(0, 64)
+                self._replaced = self._replaced or 0 in data
+                if not data:
+                    self._poll.unregister(0)
+                self._hold.signalled(data)
+                continue
+            who, process = self._waiting.pop(descriptor)
+            self._poll.unregister(descriptor)
+            status = process_state.exit_status(descriptor, process)
+            os.close(descriptor)
+            if isinstance(who, int):
+                self.statuses[who] = status
+            ended.append((who, status))
+        return ended
+
+    def _judge(self, ended: list[tuple[int | str, int | None]]) -> None:
+        """Report the first of those that have ended, unless that is no failure or has been reported."""
+        launchers = [(who, status) for who, status in ended if isinstance(who, str)]
+        ranks = [(who, status) for who, status in ended if isinstance(who, int) and self._failed(who, status)]
+        reported = self.told or self.table.reporter is not None
+        if launchers and isinstance(ended[0][0], str):
+            # Of several, which end one after the other, the one that started the others.
+            order = [f"{name} (process {process})" for process, name in self.launchers]
+            self._launcher_ended(*max(launchers, key=lambda each: order.index(each[0])))
+        elif ranks and not reported:
+            # The launcher may have ended others meanwhile: first is what its signals do not explain.
+            self._rank_ended(*next((each for each in ranks if self._is_certain(*each)), ranks[0]))
+
+    def _failed(self, rank: int, status: int | None) -> bool:
+        crashed = status is not None and status & 0x7F in CRASHES
+        return crashed or not self.table.read(rank).ended
+
+    def _is_certain(self, rank: int, status: int | None) -> bool:
+        """Whether it is not the launcher that has ended ``rank``."""
+        return bool(self.table.crash(rank)) or (status is not None and status & 0x7F not in FROM_LAUNCHER)
+
+    def _rank_ended(self, rank: int, status: int | None) -> None:
+        if status == 0 and self._all_left():
+            return
+        number = None if status is None else status & 0x7F
+        note = self.table.crash(rank).partition("\nExtension modules:")[0]
+        code = None if status is None or number else status >> 8
+        if number:
+            order = UNKNOWN_ORDER if TOGETHER and number in FROM_LAUNCHER else ""
+            reason = f"was killed by {_name(number)}{order}"
+        elif note.startswith("called"):
+            reason, _, note = note.partition("\n")
+        elif code is not None:
+            reason = f"left with exit status {code} before the end of its program"
+        else:
+            reason = "ended without a word"
+        self._tell(rank, reason, number or None, code, note, certain=self._is_certain(rank, status))
+
+    def _all_left(self) -> bool:
+        """Whether the other ranks of this host leave with status 0 too, as a program may that ends by it."""
+        if any(status for status in self.statuses.values()):
+            return False
+        deadline = time.monotonic() + LEAVING_TIME
+        others = set(self.processes) - set(self.statuses)
+        while others and time.monotonic() < deadline:
+            for rank in list(others):
+                status = process_state.zombie_status(self.processes[rank])
+                if status:
+                    return False
+                if status == 0 or not process_state.alive(self.processes[rank]):
+                    others.discard(rank)
+            time.sleep(0.005)
+        return not others
+
+    def _launcher_ended(self, who: int | str, status: int | None) -> None:
+        living = [rank for rank in self.processes if not self.table.read(rank).ended]
+        if not living:
+            return
+        if not self.told and self.table.reporter is None:
+            number = 0 if status is None else status & 0x7F
+            how = f"was killed by {_name(number)}" if number else "ended"
+            reason = f"lost its launcher: {who} {how}"
+            self._tell(living[0], reason, None, None, "", certain=False, directly=True)
+        for rank in living:  # `tenon train` saves and ends, a plain script ends
+            if rank not in self.statuses:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(self.processes[rank], signal.SIGTERM)
+
+    def _tell(
+        self,
+        rank: int,
+        reason: str,
+        number: int | None,
+        code: int | None,
+        note: str,
+        *,
+        certain: bool,
+        directly: bool = False,
+    ) -> None:
+        """Write the report and the record of ``rank``, unless another process has reported."""
+        self.told = True
+        job, folder = self.facts["job"], self._folder()
+        if self.facts["nodes"] != 1:
+            # Ranks that the launcher ends look like killed ones: the first host that claims it reports.
+            if not folder and not certain:
+                return
+            if folder and not self.records.claim(folder, job):
+                return
+        claim = self.report.Claim(job)
+        if not claim.grab() or self.table.reporter is not None:
+            return
+        self.table.reporter = rank
+        beat, host = self.table.read(rank), self.facts["host"]
+        step = beat.step if beat.step >= 0 else None
+        details = note if note.endswith("\n") or not note else f"{note}\n"
+        if number == signal.SIGKILL and self.records.oom_kills() > self._oom_kills:
+            details += (
+                "memory ran out: the kernel's out-of-memory killer has just ended a process of this host\n"
+            )
+        details += describe(beat, with_stack=not note)
+        text = self.report.describe_death(rank, self.size, host, step, reason, details)
+        self._write(text, directly=directly)
+        line = self.records.line_of(note) or self.records.line_of(details)
+        self._record(rank, reported=True, reason=reason, signal=_name(number) if number else None,
+                     status=code, line=line, report=text)  # fmt: skip
+
+    def _write(self, text: str, *, directly: bool = False) -> None:
+        """Write to standard error: through the launcher, or ``directly`` to its own where it ends itself."""
+        for output in reversed(self.output) if directly else self.output:
+            try:
+                os.write(output, text.encode())
+            except OSError:
+                continue  # the launcher is gone, and its pipe with it: try its own output
+            return
+
+    def _folder(self) -> str:
+        folder = self.table.folder
+        return folder if folder and os.path.isdir(folder) else ""
+
+    def _record(self, rank: int, **more: object) -> None:
+        folder = self._folder()
+        if not folder:
+            return
+        beat = self.table.read(rank)
+        record = self.records.make(
+            rank, self.size, self.facts["host"], self.processes[rank],
+            beat.step if beat.step >= 0 else None, self.facts["job"], self.facts["attempt"], **more,
+        )  # fmt: skip
+        try:
+            self.records.write(folder, record)
+        except OSError as error:
+            os.write(
+                2, f"tenon: no record of the failure of rank {rank} could be written: {error}\n".encode()
+            )
+
+    def _record_others(self) -> None:
+        """Write the records of the ranks that ended with the job, if one of them failed."""
+        reporter = self.table.reporter
+        if reporter is None:
+            return
+        for rank, status in self.statuses.items():
+            beat = self.table.read(rank)
+            if rank == reporter or beat.ended:
+                continue
+            number = 0 if status is None else status & 0x7F
+            self._record(
+                rank, reported=False, reason=f"ended with the job, after the failure of rank {reporter}",
+                signal=_name(number) if number else None,
+                status=status >> 8 if status is not None and not number else None,
+                line=self.records.line_of(beat.stack) if beat.stack else None,
+            )  # fmt: skip
+
+
+class Hold:
+    """Holds back MPICH's process ``proxy`` after a Ctrl-C, as it would kill the ranks at a second one.
+
+    At that one ``mpirun`` closes its connection to the proxy.
+    """
+
+    def __init__(self, proxy: int, mpirun: int) -> None:
+        self.proxy, self.mpirun = proxy, mpirun
+        self._connections: set[str] = set()
+        self._since = 0.0
+        self._repeated = False
+        self._over = not proxy
+
+    @property
+    def active(self) -> bool:
+        """Whether the launcher is held back now."""
+        return bool(self._since) and not self._over
+
+    def signalled(self, numbers: bytes) -> None:
+        """The ranks got these signals: hold back at the first Ctrl-C of all."""
+        if signal.SIGINT in numbers and not self._over and not self._since:
+            self._since = time.monotonic()
+            self._send(signal.SIGSTOP)
+            self._connections = process_state.sockets(self.mpirun)
+
+    def look(self, saved: bool) -> bool:
+        """Let the launcher go on when all is ``saved``, or after half a second if no second Ctrl-C waits.
+
+        Whether a repeated Ctrl-C was held back until all was saved.
+        """
+        if not self.active:
+            return False
+        held = time.monotonic() - self._since
+        if held < REPEAT_SECONDS or saved:
+            self._repeated = bool(self._connections - process_state.sockets(self.mpirun))
+        elif not self._repeated:
+            self.release()
+        if saved or held > SAVING_TIME:
+            self.release()
+        return saved and self._repeated
+
+    def release(self) -> None:
+        """Let the launcher go on, for good: another Ctrl-C then ends the job at once."""
+        if self.active:
+            self._over = True
+            self._send(signal.SIGCONT)
+
+    def _send(self, number: int) -> None:
+        try:
+            os.kill(self.proxy, number)
+        except ProcessLookupError:
+            self._over = True
+
+
+def describe(beat: Heartbeat, *, with_stack: bool) -> str:
+    """The last heartbeat of a rank that is gone, in lines; its stack is as old as the heartbeat."""
+    if not beat.time:
+        return ""
+    age = f"{(time.monotonic_ns() - beat.time) / 1e9:.2g} s before"
+    call = f" Its last collective then: call {beat.calls}, {beat.call}." if beat.calls else ""
+    stack = f" It was at:\n{beat.stack}" if beat.stack and with_stack else ""
+    doing = "in a collective" if beat.waiting else "computing"
+    return f"process {beat.process} was {doing} {age} its end was noticed.{call}{stack}\n"
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def main() -> None:
+    """The arguments are the facts, as JSON, and the pidfds of the ranks."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    Witness(json.loads(sys.argv[1])).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""A rank's side of the witness (``witness.py``): start it, and tell it what only the rank knows.
+
+The first rank of each host starts the witness. Each rank lets ``faulthandler`` write into the memory that the
+witness reads, so that a crash has a line, and notes the line of a call of ``os._exit``.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import FrameType
+
+from tenon.config import environment
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.processes import failure_record
+from tenon.distributed.processes.heartbeat_table import HeartbeatTable, crash_offset
+from tenon.distributed.processes.startup import ATTEMPT
+
+WITNESS = Path(__file__).with_name("witness.py")
+
+
+class Testimony:
+    """What this rank tells: to the witness of its host, and into the run's folder."""
+
+    def __init__(self, communicator: Communicator, table: HeartbeatTable) -> None:
+        self.table = table
+        self._rank, self._size, self._host = communicator.rank, communicator.size, communicator.host
+        self._job = communicator.job
+        self._several_hosts = len(set(table.leaders)) > 1
+        self._descriptor = -1
+        self._crashes = False
+        self._signals = False
+        attempt = environment(ATTEMPT) or ""
+        self._attempt = int(attempt) if attempt.isdigit() else 0
+
+    def start(self, processes: list[int]) -> None:
+        """Let crashes be written into the table; on the first rank of a host, start its witness."""
+        table = self.table
+        if table.descriptor < 0 or not hasattr(os, "pidfd_open"):
+            return
+        if not faulthandler.is_enabled():  # else the user's own place for its output stays
+            os.lseek(table.descriptor, crash_offset(self._size, self._rank), os.SEEK_SET)
+            faulthandler.enable(table.descriptor, all_threads=False)
+            self._crashes = True
+        if table.leaders[self._rank] != self._rank:
+            return
+        ranks = [rank for rank, leader in enumerate(table.leaders) if leader == self._rank]
+        try:
+            handles = [os.pidfd_open(processes[rank]) for rank in ranks]
+        except ProcessLookupError:
+            return  # a rank of this host has ended already, and so will the job
+        facts = {
+            "size": self._size, "host": self._host, "job": self._job, "attempt": self._attempt,
+            "ranks": ranks, "processes": [processes[rank] for rank in ranks], "handles": handles,
+            "nodes": len(set(table.leaders)), "descriptor": table.descriptor,
+            "oom_kills": failure_record.oom_kills(),
+        }  # fmt: skip
+        witness = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(WITNESS), json.dumps(facts), ",".join(map(str, handles))],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[table.descriptor, *handles],
+            start_new_session=True, cwd="/",
+        )  # fmt: skip
+        for handle in handles:
+            os.close(handle)
+        witness.returncode = 0  # It outlives this process, which never waits for it.
+        assert witness.stdin is not None
+        self._descriptor = os.dup(witness.stdin.fileno())
+        witness.stdin.close()
+        os.set_blocking(self._descriptor, False)
+
+    def stop(self) -> None:
+        """End the witness, as ranks of this host may now end without the job; another may be started."""
+        self.forget()
+        if self._descriptor >= 0:
+            os.write(self._descriptor, b"\0")
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def forget(self) -> None:
+        """In a forked child, which is no rank: write nothing for the rank any more."""
+        if self._crashes:
+            faulthandler.disable()
+        if self._signals:
+            signal.set_wakeup_fd(-1)
+
+    def end(self) -> None:
+        """The program of this rank has come to its end."""
+        self.table.write_ended(self._rank)
+
+    def note_exit(self, status: object, frame: FrameType | None) -> None:
+        """This rank calls ``os._exit``."""
+        if self.table.descriptor < 0:
+            return
+        line = "" if frame is None else f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in '
+        name = "" if frame is None else f"{frame.f_code.co_name}\n"
+        text = f"called os._exit({status!r})\n{line}{name}"
+        os.pwrite(self.table.descriptor, text.encode(), crash_offset(self._size, self._rank))
+
+    def listen(self) -> int:
+        """Let the witness learn of signals at once, even where Python waits for a long operation."""
+        if self._descriptor < 0:
+            return -1
+        self._signals = True
+        return signal.set_wakeup_fd(self._descriptor, warn_on_full_buffer=False)
+
+    def stop_listening(self, former: int) -> None:
+        """Undo ``listen``, which returned ``former``."""
+        if self._signals:
+            self._signals = False
+            signal.set_wakeup_fd(former)
+
+    def keep_records_in(self, folder: str) -> None:
+        """Let records of failures be written into the run folder ``folder``."""
+        self.table.folder = folder
+
+    def may_report(self) -> bool:
+        """Whether no other process has reported the end of this job; called by the holder of its claim."""
+        if self.table.reporter is not None:
+            return False
+        self.table.reporter = self._rank
+        folder = self.table.folder
+        if self._several_hosts and folder and os.path.isdir(folder):
+            failure_record.claim(folder, self._job)
+        return True
+
+    def record(self, text: str, status: int) -> None:
+        """Write the record of this rank's failure, of which ``text`` is the report."""
+        folder = self.table.folder
+        if not folder or not os.path.isdir(folder):
+            return
+        beat = self.table.read(self._rank)
+        record = failure_record.make(
+            self._rank, self._size, self._host, os.getpid(), beat.step if beat.step >= 0 else None,
+            self._job, self._attempt, reported=True, reason=failure_record.reason_of(text), status=status,
+            line=failure_record.line_of(text), report=text,
+        )  # fmt: skip
+        failure_record.write(folder, record)
+
+
+def start(communicator: Communicator, table: HeartbeatTable) -> Testimony:
+    """Start the witnesses of a job's hosts, without waiting until they run; collective."""
+    processes = [decode(each) for each in communicator.all_gather_bytes(encode(os.getpid()), name="witness")]
+    testimony = Testimony(communicator, table)
+    if not communicator.survives:  # else the death of a rank is no end of the job
+        testimony.start(processes)
+    return testimony

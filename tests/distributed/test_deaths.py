@@ -1,0 +1,205 @@
+"""A rank that dies without running a hook is reported all the same: once, by the witness of its host."""
+
+import json
+import mmap
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tenon.distributed.processes import failure_record, process_state, witness
+from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable, table_bytes
+from tenon.testing.suites.communicator import is_mpich, launch
+
+PROGRAM = str(Path(__file__).parent / "programs" / "without_a_word.py")
+FIELDS = set(
+    [
+        "schema",
+        "rank",
+        "size",
+        "host",
+        "process",
+        "step",
+        "time",
+        "job",
+        "attempt",
+        "reported",
+        "reason",
+        "signal",
+        "status",
+        "line",
+        "report",
+    ]
+)
+
+
+def die(kind, folder, size=3):
+    clock = folder / "clock"
+    return launch(size, [PROGRAM, kind], CLOCK=str(clock), RECORDS=str(folder))
+
+
+def headlines(done):
+    return re.findall(r"^=== tenon: (rank \d of \d on host .*) ===$", done.stderr, re.MULTILINE)
+
+
+def records(folder):
+    """The records of a job, which its witness may still be writing for the ranks that are being ended."""
+    deadline = time.monotonic() + 60
+    while len(found := sorted(folder.glob("failures/rank-*.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return [json.loads(path.read_text()) for path in found]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("kind", "reason", "signal", "line"),
+    [
+        ("segfault", "was killed by SIGSEGV", "SIGSEGV", "string_at"),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in [
+                ("immediate_exit", "called os._exit(3)", None, "<lambda>"),
+                ("exit_in_c", "left with exit status 3 before the end of its program", None, None),
+                ("bus_error", "was killed by SIGBUS", "SIGBUS", "read_beyond_a_file"),
+                ("abort_in_c", "was killed by SIGABRT", "SIGABRT", "<module>"),
+                ("kill", "was killed by SIGKILL", "SIGKILL", None),
+                (
+                    "memory_to_the_last_byte",
+                    "failed with MemoryError",
+                    None,
+                    "use_up_memory_to_the_last_byte",
+                ),
+            ]
+        ),
+    ],
+)
+def test_a_rank_that_dies_is_reported_once_and_every_rank_has_a_record(tmp_path, kind, reason, signal, line):
+    done = die(kind, tmp_path)
+
+    host = os.uname().nodename
+    assert done.returncode != 0
+    assert headlines(done) == [f"rank 2 of 3 on host {host}, step 17 {reason}"], done.stderr
+    first, second, last = records(tmp_path)
+    assert set(first) == set(last) == FIELDS
+    assert (last["reported"], last["reason"], last["signal"]) == (True, reason, signal)
+    assert (last["schema"], last["rank"], last["size"], last["step"]) == ("tenon.failure/1", 2, 3, 17)
+    assert last["report"] in done.stderr
+    assert line is None or line in last["line"]
+    assert [(r["reported"], r["reason"]) for r in (first, second)] == [
+        (False, "ended with the job, after the failure of rank 2")
+    ] * 2
+    assert len({r["job"] for r in (first, second, last)}) == 1 and last["host"] == host
+    assert [path for path in (tmp_path / "failures").iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["launcher", "proxy"])
+def test_a_launcher_that_ends_is_reported_and_takes_its_ranks_along(tmp_path, kind):
+    if kind == "proxy" and not is_mpich():
+        pytest.skip("Open MPI's launcher has no process of its own beside the ranks of one host")
+    done = die(kind, tmp_path)
+
+    name = "hydra_pmi_proxy" if kind == "proxy" else "mp\\w+"
+    (headline,) = headlines(done)
+    assert re.fullmatch(
+        rf"rank 0 of 3 on host \S+, step 17 lost its launcher: {name} \(process \d+\) was killed by SIGKILL",
+        headline,
+    ), done.stderr
+    ended = records(tmp_path)
+    assert [r["reported"] for r in ended] == [True, False, False]
+    deadline = time.monotonic() + 60
+    while any(process_state.alive(r["process"]) for r in ended) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(process_state.alive(r["process"]) for r in ended)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_children_that_a_rank_forks_may_fail_in_any_way(tmp_path):
+    done = die("forked", tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{[256, 3 << 8, 0, 11, 4 << 8, 256]} [3.0, 3.0, 3.0]"
+    assert headlines(done) == [] and done.stderr.count("ValueError: in a child") == 3
+    assert not (tmp_path / "failures").exists()
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_ranks_that_all_leave_by_os_exit_with_status_0_have_not_failed(tmp_path):
+    done = die("all_leave", tmp_path)
+
+    assert done.returncode == 0 and headlines(done) == [], done.stderr
+    assert not (tmp_path / "failures").exists()
+
+
+def table(tmp_path, size=2):
+    """A table in a file, which the process that the witness watches need not know."""
+    descriptor = os.open(tmp_path / "table", os.O_CREAT | os.O_RDWR)
+    os.ftruncate(descriptor, table_bytes(size))
+    return HeartbeatTable(mmap.mmap(descriptor, table_bytes(size)), size, [0] * size, descriptor)
+
+
+def test_a_witness_reports_the_first_of_the_processes_that_end(tmp_path):
+    beats = table(tmp_path)
+    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
+    for rank, process in enumerate(processes):
+        beats.write(rank, Heartbeat(time.monotonic_ns(), 3, 0, 7, process.pid, 0, "barrier", "  a.py:3 in f"))
+    beats.folder = str(tmp_path)
+    handles = [os.pidfd_open(p.pid) for p in processes]
+    facts = {
+        "handles": handles, "oom_kills": 0, "size": 2, "host": "here", "job": tmp_path.name + str(os.getpid()), "attempt": 4, "ranks": [0, 1],
+        "processes": [p.pid for p in processes], "nodes": 1, "descriptor": beats.descriptor,
+    }  # fmt: skip
+    watching = subprocess.Popen(
+        [sys.executable, "-I", "-S", witness.__file__, json.dumps(facts), ",".join(map(str, handles))], stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, pass_fds=[beats.descriptor, *handles],
+    )  # fmt: skip
+    for handle in handles:
+        os.close(handle)
+    while not beats.watched:
+        assert watching.poll() is None
+        time.sleep(0.01)
+    processes[1].kill()
+    while not beats.reporter:
+        assert watching.poll() is None
+        time.sleep(0.01)
+    processes[0].communicate(b"\n")
+    err = watching.communicate(timeout=60)[1]
+    processes[1].communicate()
+    os.close(beats.descriptor)
+
+    assert err.startswith("\n=== tenon: rank 1 of 2 on host here, step 7 was killed by SIGKILL ===\n")
+    assert "Its last collective then: call 3, barrier. It was at:\n  a.py:3 in f\n" in err
+    assert beats.reporter == 1
+    died = json.loads((tmp_path / "failures" / "rank-1.json").read_text())
+    assert (died["attempt"], died["line"], died["signal"]) == (4, "a.py:3 in f", "SIGKILL")
+    other = json.loads((tmp_path / "failures" / "rank-0.json").read_text())
+    assert (other["reported"], other["status"]) == (False, 0)
+
+
+def test_the_schema_of_a_record_is_documented():
+    fields = set(failure_record.make(0, 1, "h", 1, None, "j", 0, reported=True, reason="r"))
+
+    assert fields == FIELDS
+    words = set(re.findall(r"\w+", failure_record.__doc__))
+    assert fields <= words
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "distributed.md").read_text()
+    assert all(f"`{field}`" in guide for field in fields)
+
+
+def test_lines_are_found_in_every_kind_of_report():
+    python = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n  File "b.py", line 2, in g\nE: x'
+    crash = 'Stack (most recent call first):\n  File "c.py", line 3 in h\n  File "a.py", line 1 in <module>\n'
+
+    assert failure_record.line_of(python) == "b.py:2 in g"
+    assert failure_record.line_of(crash) == "c.py:3 in h"
+    assert failure_record.line_of("It was at:\n  d.py:4 in k\n  a.py:1 in <module>") == "d.py:4 in k"
+    assert failure_record.line_of("nothing") is None
+    text = "\n=== tenon: rank 1 of 2 on host h, step 4 called sys.exit(3) ===\nx"
+    assert failure_record.reason_of(text) == "called sys.exit(3)"
