@@ -55,25 +55,21 @@ def records(folder):
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "reason", "signal", "line"),
     [
         ("segfault", "was killed by SIGSEGV", "SIGSEGV", "string_at"),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in [
-                ("immediate_exit", "called os._exit(3)", None, "<lambda>"),
-                ("exit_in_c", "left with exit status 3 before the end of its program", None, None),
-                ("bus_error", "was killed by SIGBUS", "SIGBUS", "read_beyond_a_file"),
-                ("abort_in_c", "was killed by SIGABRT", "SIGABRT", "<module>"),
-                ("kill", "was killed by SIGKILL", "SIGKILL", None),
-                (
-                    "memory_to_the_last_byte",
-                    "failed with MemoryError",
-                    None,
-                    "use_up_memory_to_the_last_byte",
-                ),
-            ]
+        ("immediate_exit", "called os._exit(3)", None, "<lambda>"),
+        ("exit_in_c", "left with exit status 3 before the end of its program", None, None),
+        ("bus_error", "was killed by SIGBUS", "SIGBUS", "read_beyond_a_file"),
+        ("abort_in_c", "was killed by SIGABRT", "SIGABRT", "<module>"),
+        ("kill", "was killed by SIGKILL", "SIGKILL", None),
+        (
+            "memory_to_the_last_byte",
+            "failed with MemoryError",
+            None,
+            "use_up_memory_to_the_last_byte",
         ),
     ],
 )

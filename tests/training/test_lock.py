@@ -77,6 +77,9 @@ def test_a_lock_of_an_owner_that_is_gone_is_taken_over(tmp_path, monkeypatch, ag
     monkeypatch.setenv("TENON_ATTEMPT", "2")
     monkeypatch.setenv("SLURM_JOB_ID", "88")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    leftover = tmp_path / ".lock.elsewhere.7.4567"
+    leftover.write_text("{")
+    os.utime(leftover, (0, 0))
     foreign(tmp_path, age, **{"launch": "", "slurm_job": "", **changes})
 
     lock.take(tmp_path)

@@ -69,6 +69,7 @@ class RunLock:
         if os.getpid() != self._process or self._over.is_set():
             return  # a forked child, or released before
         self._over.set()
+        atexit.unregister(self.release)
         _held.pop(self.folder, None)
         with contextlib.suppress(OSError):
             if (_read(self.folder / NAME) or {}).get("token") == self.token:
@@ -131,6 +132,9 @@ def take(folder: Path, former: str | None = None) -> RunLock:
         temporary.write_text(json.dumps(_identity(token), indent=2) + "\n")
         try:
             _acquire(folder, temporary, token, former)
+            for leftover in folder.glob(".lock.*"):  # of a job that was killed while it took the lock
+                if _age(leftover, temporary) > STALE:
+                    leftover.unlink(missing_ok=True)
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
