@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import copy
 import functools
 import gc
@@ -12,10 +11,8 @@ import itertools
 import math
 import os
 import re
-import shutil
 import signal
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -39,10 +36,6 @@ ALONE = tuple(f"tests/training/test_{name}.py" for name in ("compress", "compres
 #: Files whose tests share one browser.
 BROWSER = tuple(f"tests/dashboard/test_{name}.py" for name in ("access", "browser", "stock_tabs"))
 
-
-# Runs sign their checkpoints with a key of the account: with one of the tests, here.
-os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="tenon-config-")
-atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 # Unbuffered, print() writes a text and its newline apart, and the lines of several ranks mix.
 os.environ.pop("PYTHONUNBUFFERED", None)

@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
+    from tenon.plugins import user_key as user_key
     from tenon.plugins.diagnose import doctor_section as doctor_section
     from tenon.plugins.manager import register as register
     from tenon.plugins.registry import resolve as resolve
@@ -211,6 +212,7 @@ _TARGETS = {
     "titled": "tenon.compat.node_names:titled",
     "trace": "tenon.export.tracing:trace",
     "unflatten": "tenon.export.exported_program:unflatten",
+    "user_key": "tenon.plugins.user_key:",
     "wrap": "tenon.tensors.creation.create:wrap",
     "write_out": "tenon.functions.derived:write_into",
 }

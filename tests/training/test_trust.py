@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tenon.cli import main
-from tenon.serialize import user_key
+from tenon.plugins import user_key
 from tenon.serialize.checkpoint import read_latest, write_checkpoint
 
 EVIL = """
@@ -169,7 +169,7 @@ def test_a_key_that_cannot_be_kept_signs_nothing(tmp_path, monkeypatch):
 
 
 def test_an_account_without_a_home_signs_nothing(monkeypatch):
-    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda number: (_ for _ in ()).throw(KeyError(number)))
 

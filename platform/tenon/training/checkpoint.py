@@ -20,10 +20,10 @@ from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.zero import ZeroRedundancyOptimizer
 from tenon.errors import CheckpointError
 from tenon.plugins.manager import host
+from tenon.plugins.user_key import is_signed, sign
 from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
 from tenon.serialize.named import NamedBytes
-from tenon.serialize.user_key import is_signed, sign
 from tenon.training import lock, randomness
 from tenon.training.config import canonical
 from tenon.training.session import Session

@@ -3,7 +3,7 @@
 ``model``, ``data`` and ``loss`` of a configuration name functions and classes, which are imported and called.
 A user may do that, and a file may not: whoever writes a checkpoint could name any code. A saved name counts
 if the user gives it too, with the command, or if this account signed the configuration when it wrote the
-checkpoint (``serialize/user_key.py``). Everything else needs ``--trust``.
+checkpoint (``plugins/user_key.py``). Everything else needs ``--trust``.
 """
 
 from __future__ import annotations

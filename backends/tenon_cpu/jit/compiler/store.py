@@ -5,13 +5,16 @@ depends on: Python, numba, LLVM and the processor's features. ``locked`` lets on
 others wait: the lock is the kernel's (``flock``), so that it dies with its holder. Entries carry a digest of
 their bytes; one that does not match, or that cannot be read, is compiled again and replaced by renaming.
 
-A folder that others may write to is not used: loading an entry runs it.
+Loading an entry runs it. So a folder is not used if others may write to it or to a folder above it
+(``private_folders.py``), and an entry is not read unless this account signed it (``user_key``), or root owns
+it. The signature covers the entry's key, so that entries cannot take each other's place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import os
 import tempfile
 import threading
@@ -20,13 +23,17 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+from tenon.extend import user_key
+from tenon_cpu.jit.compiler import private_folders
+
 try:
     import fcntl
 except ImportError:  # not on Windows: every process compiles for itself
     fcntl = None  # type: ignore[assignment]
 
-_MAGIC = b"tenon-kernel-1\n"
+_MAGIC = b"tenon-kernel-2\n"
 _DIGEST = 32
+_NONE = bytes(_DIGEST)  # the signature where the account can keep no key
 _LOCKS = 32
 _PATIENCE = 180.0  # seconds; a stopped process must not hold up the others for ever
 _MOST_ENTRIES = 4000
@@ -41,6 +48,9 @@ class Store:
         self._own = threading.RLock()
         if folder is not None:
             self.reason = _unusable(folder)
+            if self.reason and (folder.exists() or folder.is_symlink()):
+                _warn(f"compiled kernels in {folder} are not used: {self.reason}")
+        self._refused = False
 
     @property
     def usable(self) -> bool:
@@ -52,12 +62,22 @@ class Store:
         if self.folder is None or self.reason:
             return None
         try:
-            content = (self.folder / f"{key}.code").read_bytes()
+            with open(self.folder / f"{key}.signed", "rb") as file:
+                owner = os.fstat(file.fileno()).st_uid
+                content = file.read()
         except OSError:
             return None
-        start = len(_MAGIC) + _DIGEST
+        middle, start = len(_MAGIC) + _DIGEST, len(_MAGIC) + 2 * _DIGEST
         body = content[start:]
-        if content[: len(_MAGIC)] != _MAGIC or hashlib.sha256(body).digest() != content[len(_MAGIC) : start]:
+        digest = _digest(key, body)
+        if content[: len(_MAGIC)] != _MAGIC or digest != content[len(_MAGIC) : middle]:
+            return None
+        if not _is_own(digest, content[middle:start], owner):
+            if not self._refused:
+                self._refused = True
+                _warn(
+                    f"compiled kernels in {self.folder} are not used: this account did not sign {key}.signed"
+                )
             return None
         return body
 
@@ -69,8 +89,10 @@ class Store:
             handle, temporary = tempfile.mkstemp(prefix=".new-", dir=self.folder)
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(body).digest() + body)
-                os.replace(temporary, self.folder / f"{key}.code")
+                    digest = _digest(key, body)
+                    signature = user_key.digest(digest, create=True) or _NONE
+                    file.write(_MAGIC + digest + signature + body)
+                os.replace(temporary, self.folder / f"{key}.signed")
             except BaseException:
                 with contextlib.suppress(OSError):
                     os.unlink(temporary)
@@ -110,7 +132,7 @@ class Store:
         assert self.folder is not None
         with os.scandir(self.folder) as files:
             for file in files:
-                if file.name.endswith(".code"):
+                if file.name.endswith(".signed"):
                     with contextlib.suppress(OSError):  # another process may have replaced it
                         status = file.stat()
                         entries.append((status.st_mtime, status.st_size, file.path))
@@ -120,7 +142,7 @@ class Store:
         """Delete the oldest quarter of the entries if there are more than ``_MOST_ENTRIES``."""
         assert self.folder is not None
         # Names alone: reading the time of each of some thousand files costs as much as a small kernel.
-        if sum(name.endswith(".code") for name in os.listdir(self.folder)) > _MOST_ENTRIES:
+        if sum(name.endswith(".signed") for name in os.listdir(self.folder)) > _MOST_ENTRIES:
             for _, _, path in sorted(self._listed())[: _MOST_ENTRIES // 4]:
                 with contextlib.suppress(OSError):
                     os.unlink(path)
@@ -142,13 +164,27 @@ def _wait(handle: int) -> None:
 def _unusable(folder: Path) -> str:
     """Create ``folder``; return why it cannot be used, or an empty string."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
+        private_folders.make(folder)
     except OSError as error:
         return f"{folder} cannot be made: {error.strerror or error}"
-    if hasattr(os, "geteuid"):
-        if status.st_uid not in (os.geteuid(), 0):
-            return f"{folder} belongs to another user"
-        if status.st_mode & 0o002:
-            return f"{folder} can be written by everyone"
-    return ""
+    return private_folders.problem(folder)
+
+
+def _digest(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(b"\n".join((key.encode(), body))).digest()
+
+
+def _is_own(digest: bytes, signature: bytes, owner: int) -> bool:
+    """Whether this account has signed ``digest``, or root owns the entry, or there is no key to sign with."""
+    own = user_key.digest(digest)
+    if own is not None and hmac.compare_digest(own, signature):
+        return True
+    if not hasattr(os, "geteuid"):
+        return True
+    if owner == 0 and os.geteuid() != 0:
+        return True  # made by an administrator, in folders that only root can write to
+    return own is None and signature == _NONE and owner == os.geteuid()
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"{text}. They are compiled again; point TENON_CACHE at a folder of yours.", stacklevel=4)

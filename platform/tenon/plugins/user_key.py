@@ -1,4 +1,4 @@
-"""Sign text with a secret key of this user account, to recognise files that the account has written itself.
+"""Sign with a secret key of this user account, to recognise files that the account has written itself.
 
 The key is 32 random bytes in ``tenon/key`` below ``XDG_CONFIG_HOME`` (``~/.config``), created on first use
 and readable by its owner only. A signature is not a checksum: it says who wrote the text, and with
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -31,6 +30,13 @@ def is_signed(text: str, signature: str) -> bool:
     if key is None:
         return False
     return hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex().encode(), signature.encode())
+
+
+def digest(content: bytes, *, create: bool = False) -> bytes | None:
+    """Return the signature of ``content`` as 32 bytes; None where the account has no key, or with ``create``
+    can keep none."""
+    key = _key(create)
+    return None if key is None else hmac.digest(key, content, "sha256")
 
 
 def path() -> Path:
@@ -57,11 +63,11 @@ def _key(create: bool) -> bytes | None:
 def _create(file: Path) -> None:
     """Write a new key beside ``file`` and move it there unless another process was first."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as opened:
-            opened.write(secrets.token_bytes(_BYTES))
+            opened.write(os.urandom(_BYTES))
         with contextlib.suppress(FileExistsError):  # another process was first
             os.link(temporary, file)
     finally:
