@@ -48,7 +48,7 @@ FORMS = {
     "scatter_sum": "part = torch.zeros(1)\ndist.reduce_scatter_tensor(part, {v})\n{v}.add_(part)",
     "exchange": "out = torch.zeros(3)\ndist.all_to_all_single(out, {v})\n{v}.copy_(out)",
     "objects": "found = [None] * 3\ndist.all_gather_object(found, {v}.tolist())\n{v}.copy_(torch.tensor(found).sum(0))",
-    "object": "found = [{v}.tolist()]\ndist.broadcast_object_list(found, {r})\n{v}.copy_(torch.tensor(found[0]))",
+    "object": "of_{v} = [{v}.tolist()]\ndist.broadcast_object_list(of_{v}, {r})\n{v}.copy_(torch.tensor(of_{v}[0]))",
     "barrier": "dist.barrier()",
     "F.all_reduce": "{v}.copy_(F.all_reduce({v}))",
     "F.broadcast": "{v}.copy_(F.broadcast({v}, {r}))",

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import collective_programs as programs
 
 SEED = int(os.environ.get("TENON_ATTACK_SEED", "1"))
-COUNT = int(os.environ.get("TENON_ATTACK_PROGRAMS", "150"))
+COUNT = int(os.environ.get("TENON_ATTACK_PROGRAMS", "60"))
 
 
 def verdicts(made):
