@@ -134,6 +134,7 @@ def test_a_bundle_takes_derived_sizes_but_no_symbol_without_an_axis(tmp_path):
         save(lone, tmp_path / "b", targets=[Flexible()])
 
 
+@pytest.mark.slow
 def test_the_numpy_runner_refuses_sizes_that_do_not_follow(tmp_path):
     graph = capture(totals, tenon.ones(4, 3), tenon.ones(8, 3), dynamic=DOUBLE)
     save(graph, tmp_path / "a", targets=["numpy"])

@@ -58,15 +58,20 @@ CASES = [
     ("Adadelta", {}),
     ("Adamax", {"lr": 0.01}),
     ("NAdam", {"lr": 0.01}),
-    ("ASGD", {"lr": 0.1, "weight_decay": 0.1}),
     ("ASGD", {"lr": 0.1, "t0": 3}),
     ("Rprop", {"lr": 0.01}),
+]
+SLOW = [
+    ("ASGD", {"lr": 0.1, "weight_decay": 0.1}),
     ("RAdam", {"lr": 0.01}),
     ("RAdam", {"lr": 0.01, "betas": (0.9, 0.6)}),
 ]
+MARKED = [*CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
 
 
-@pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}{i}" for i, (n, _) in enumerate(CASES)])
+@pytest.mark.parametrize(
+    ("name", "options"), MARKED, ids=[f"{n}{i}" for i, (n, _) in enumerate([*CASES, *SLOW])]
+)
 def test_ten_steps_equal_those_of_eager(name, options):
     model, optimizer = setup(name, **options)
     step = step_of(model, optimizer)
