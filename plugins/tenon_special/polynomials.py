@@ -35,15 +35,17 @@ def _polynomial(
     """
     if not isinstance(x, tenon.Tensor) and not isinstance(n, tenon.Tensor):
         raise TypeError(f"special.{name}(): one of the arguments must be a Tensor, got {x} and {n}")
-    x = x.item() if isinstance(x, np.generic) else x
-    x = floating(name, x if isinstance(x, tenon.Tensor) else tenon.as_tensor(x))
+    number = x.item() if isinstance(x, np.generic) else x
+    point: Tensor = floating(name, number if isinstance(number, tenon.Tensor) else tenon.as_tensor(number))
+    if isinstance(n, tenon.Tensor) and n.is_floating_point():
+        point = point.to(tenon.result_type(point, n))
     degrees = np.asarray(n._backend.to_host(n.raw) if isinstance(n, tenon.Tensor) else n).astype(np.int64)
-    order = wrap(degrees, x.device)
-    previous, current = ops.add(ops.mul(x, 0.0), 1.0), degree_one(x)
+    order = wrap(degrees, point.device)
+    previous, current = ops.add(ops.mul(point, 0.0), 1.0), degree_one(point)
     result = ops.where(ops.eq(order, 0), previous, 0.0)
     for k in range(1, int(degrees.max(initial=0)) + 1):
         result = ops.where(ops.eq(order, k), current, result)
-        previous, current = current, recurrence(k, x, current, previous)
+        previous, current = current, recurrence(k, point, current, previous)
     return write_result(out, result)
 
 

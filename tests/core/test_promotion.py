@@ -4,6 +4,7 @@ import enum
 import itertools
 import warnings
 
+import numpy as np
 import pytest
 
 import tenon
@@ -233,3 +234,39 @@ def test_xlog1py_of_zero_has_the_gradient_of_the_first_factor(parity):
         return (z, *t.autograd.grad(z[0] + z[1], (x, y)))
 
     parity(program)
+
+
+@pytest.mark.parametrize("value", [300, -300, 2.5, -1.5, float("nan"), -3])
+def test_a_number_out_of_the_range_of_integers_is_refused_not_wrapped(parity, value):
+    for name in ("uint8", "int8"):
+
+        def fill(t, name=name):
+            return t.ones(2, dtype=getattr(t, name)).masked_fill(t.tensor([True, False]), value)
+
+        def threshold(t, name=name):
+            return t.nn.functional.threshold(t.ones(2, dtype=getattr(t, name)), 2, value)
+
+        for program in (fill, threshold):
+            expected = outcome(lambda: program(torch).tolist())
+            assert outcome(lambda: program(tenon).tolist()) == expected, (name, program.__name__)
+
+
+def test_a_number_in_a_tensors_place_is_a_type_error_in_torchs_words():
+    x, F = tenon.ones(2, 2), tenon.nn.functional
+    calls = {
+        "avg_pool2d(): argument 'input' (position 1) must be Tensor, not int": lambda: F.avg_pool2d(2, 3),
+        "addmm(): argument 'mat1' (position 2) must be Tensor, not float": lambda: tenon.addmm(x, 2.5, x),
+        "addmm_(): argument 'mat1' (position 1) must be Tensor, not int": lambda: x.addmm_(1, x),
+        "full_like(): argument 'input' (position 1) must be Tensor, not int": lambda: tenon.full_like(2, 1),
+        "index_add_(): argument 'index' (position 2) must be Tensor, not int": lambda: x.index_add_(0, 1, x),
+        "permute_copy(): argument 'input' (position 1) must be Tensor, not int": lambda: tenon.permute_copy(2, (0,)),
+        "inv(): argument 'A' (position 1) must be Tensor, not int": lambda: tenon.linalg.inv(2),
+        "fft(): argument 'input' (position 1) must be Tensor, not numpy.float64": lambda: tenon.fft.fft(
+            np.float64(2)
+        ),
+    }  # fmt: skip
+
+    for words, call in calls.items():
+        with pytest.raises(TypeError) as caught:
+            call()
+        assert str(caught.value) == words

@@ -15,6 +15,7 @@ import numpy as np
 from tenon.compat.rerouting import rerouted_for
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
 from tenon.errors import DTypeError
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.creation.factories import write_out, written
@@ -66,6 +67,14 @@ def _check_exact(name: str, words: str, out: Any, result: Any) -> None:  # tenso
             )
 
 
+def _called(method: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # as the method
+    try:
+        return method(*args, **kwargs)
+    except FAILURES:
+        refuse_numbers(method, args, kwargs)
+        raise
+
+
 def derive(name: str) -> Function:
     """Generate the function ``name`` from ``Tensor``'s method of that name and its ``FunctionForm``."""
     form = FUNCTION_FORMS[name]
@@ -76,7 +85,11 @@ def derive(name: str) -> Function:
 
     def function(*args: Any, out: Any = None, **kwargs: Any) -> Any:  # as the method
         if out is None and not kwargs and args and isinstance(args[0], Value):
-            return method(*args)  # the common case: 0.15 us less
+            try:
+                return method(*args)  # the common case: 0.15 us less
+            except FAILURES:
+                refuse_numbers(method, args, kwargs)
+                raise
         if kwargs:
             kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}
             if "input" in kwargs:
@@ -95,7 +108,7 @@ def derive(name: str) -> Function:
                     raise TypeError(f"{name}(): one of the first two arguments must be a Tensor, got {args}")
                 args = (as_tensor(args[0]), *args[1:])
         if out is None:
-            return method(*args, **kwargs)
+            return _called(method, args, kwargs)
         if check_memory is not None:
             for each in out if isinstance(out, tuple) else (out,):
                 check_memory(each, *(a for a in args if isinstance(a, Value)))

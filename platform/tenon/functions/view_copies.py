@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tenon.engine.op import table
+from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import wrong_type
 from tenon.functions.creation import view_as_complex, view_as_real
 from tenon.functions.derived import write_into
 from tenon.kernels.shapes import normalize_axis
@@ -41,6 +43,8 @@ def _copying(name: str, view: View) -> View:
     """Make the function ``<name>_copy`` of ``view``."""
 
     def function(input: Tensor, *args: object, out: Any = None, **kwargs: object) -> Any:  # as ``view``
+        if not isinstance(input, Value):
+            raise wrong_type(f"{name}_copy", "input", 1, input)
         result = view(input, *args, **kwargs)
         if out is not None:
             return write_into(out, result)

@@ -117,3 +117,12 @@ def convert_number(number: Operand, to: dtype) -> complex | np.generic:
     if to.category == COMPLEX:
         return complex(number)
     return number
+
+
+def need_fit(value: float, kind: np.dtype) -> None:
+    """Raise DTypeError if ``value`` is out of the range of the integer dtype ``kind``; whole negative numbers
+    may wrap to unsigned ones, as in PyTorch."""
+    limits = np.iinfo(kind)
+    low = -limits.max if kind.kind == "u" and isinstance(value, int) else limits.min
+    if not low <= value <= limits.max:
+        raise DTypeError(f"value {value!r} cannot be converted to type {kind.name}_t without overflow")

@@ -8,6 +8,7 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, GradError, ModuleValueError, ShapeError
+from tenon.kernels.promotion import need_fit
 from tenon.nn.functional.arguments import axis_of, in_dtype
 from tenon.ops.dtype_queries import is_complex
 from tenon.tensors.creation.factories import written
@@ -198,8 +199,10 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """``input`` where it is above ``threshold``, else ``value``."""
-    filled = int(value) if input.raw.dtype.kind in "iu" else float(value)
-    attrs = {"threshold": float(threshold), "value": filled}
+    attrs = {"threshold": float(threshold), "value": float(value)}
+    if input.raw.dtype.kind in "iu":
+        need_fit(value, input.raw.dtype)
+        attrs["value"] = int(value)
     if inplace and 0 in input.stride():  # idempotent, so that an expanded tensor is allowed, as in PyTorch
         unexpanded = (slice(1) if step == 0 else slice(None) for step in input.stride())
         _write(f.threshold, input[tuple(unexpanded)], **attrs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
 from tenon.tensors.inplace import inplace
 
 if TYPE_CHECKING:
@@ -15,7 +16,12 @@ def through_method(name: str) -> Callable[..., Tensor]:
     """Make the method ``name_``, which writes the result of the method ``name`` into ``self``."""
 
     def method(self: Tensor, *args: object, **kwargs: object) -> Tensor:
-        return inplace(getattr(type(self), name), self, *args, **kwargs)
+        out_of_place = getattr(type(self), name)
+        try:
+            return inplace(out_of_place, self, *args, **kwargs)
+        except FAILURES:
+            refuse_numbers(out_of_place, (self, *args), kwargs, f"{name}_", first=0)
+            raise
 
     return as_inplace_form(method, name)
 

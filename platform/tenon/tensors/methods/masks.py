@@ -11,6 +11,7 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
+from tenon.kernels.promotion import need_fit
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.tensors.methods.arithmetic import is_complex
 from tenon.tensors.methods.family import Family
@@ -43,6 +44,8 @@ class Masks(Family):
             )
         if is_complex(value) and self.raw.dtype.kind != "c":
             raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")
+        if self.raw.dtype.kind in "iu" and isinstance(value, (int, float)):
+            need_fit(value, self.raw.dtype)
         value = like_of(self, value) if isinstance(value, Value) else value
         result = f.where(mask, value, self)
         return result if result.raw.dtype == self.raw.dtype else f.cast(result, dtype=self.raw.dtype)
