@@ -55,7 +55,6 @@ class Site:
     __slots__ = (
         "_choices",
         "_codes",
-        "_codes",
         "_expression",
         "_internal",
         "_loops",
@@ -74,7 +73,6 @@ class Site:
         self._loops = self.chooses = False
         chain: list[tuple[int, FrameType]] = list(enumerate(_frames(frame)))
         self._codes = [each.f_code for _, each in chain]  # Keeps them alive: the cache has their ids.
-        self._codes = [each.f_code for _, each in chain]  # The cache of sites has their ids.
         own = [(depth, each) for depth, each in chain if not _is_tenon(each)]
         self._internal = not own
         follows = argument is not None
