@@ -200,7 +200,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     several = {id(value): value for value in pyfuncitem.funcargs.values() if isinstance(value, Cases)}
     if not several:
         return None
-    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    parameters = inspect.signature(pyfuncitem.obj).parameters  # some have defaults and are nobody's fixture
+    given = {name: pyfuncitem.funcargs[name] for name in parameters if name in pyfuncitem.funcargs}
     failed: list[BaseException] = []
     names: list[str] = []
     ran, skipped = 0, []

@@ -326,7 +326,6 @@ CASES = [
 ]
 
 
-@pytest.mark.together
 @pytest.mark.draws
 @pytest.mark.oracle
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])

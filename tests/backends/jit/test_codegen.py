@@ -163,7 +163,7 @@ def test_machine_code_is_found_again_on_disk(tmp_path, monkeypatch):
     llvm._Compiler().function(text, "entry")
     assert llvm.counts.compiled == compiled + 1
 
-    (entry,) = tmp_path.rglob("cluster-*.code")
+    (entry,) = tmp_path.rglob("cluster-*.signed")
     text_compiler.store.write(entry.stem, b"no object file")
     llvm._Compiler().function(text, "entry")
     assert llvm.counts.compiled == compiled + 2
