@@ -111,9 +111,11 @@ class Fmod(Binary):
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)
 
-    # d fmod(x, y) = -trunc(x / y) dy, which is (x - fmod(x, y)) / y: x / y may round up to the next number
+    # d fmod(x, y) = -trunc(x / y) dy, which is (x - fmod(x, y)) / y: x / y may round up to the next number.
+    # Where there is no remainder, as for y = 0, the quotient itself is infinite or NaN.
     def vjp_y(self, f, g, out, x, y):
-        whole = f.round(f.div(f.sub(x, f.fmod(x, y)), y))
+        rest = f.fmod(x, y)
+        whole = f.where(f.isfinite(rest), f.round(f.div(f.sub(x, rest), y)), f.trunc(f.div(x, y)))
         return f.sum_to(f.neg(f.mul(g, whole)), shape=y.shape)
 
 
