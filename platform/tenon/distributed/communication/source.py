@@ -12,6 +12,7 @@ import itertools
 import linecache
 import os
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import TypeAlias
@@ -24,6 +25,8 @@ MOST_CALLS = 128
 """Calls beside one that are compared with another rank's."""
 PLACES = 1024
 """Size of the cache of places."""
+#: CPython 3.11 counts the depth of the tree once for all threads that parse (gh-106905).
+_PARSING = threading.Lock()
 Span: TypeAlias = tuple[int, int, int, int]
 
 
@@ -47,7 +50,8 @@ def call_at(code: CodeType, instruction: int) -> ast.Call | None:
     lines[-1] = lines[-1][:stop]
     lines[0] = lines[0][start:]
     try:
-        call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
+        with _PARSING:
+            call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
         return None  # The file has changed since it was imported.
     return call if isinstance(call, ast.Call) else None
@@ -214,7 +218,8 @@ def _identifiers(test: ast.AST) -> list[str]:
 @functools.lru_cache(maxsize=64)
 def _tree(file: str) -> ast.Module | None:
     try:
-        return ast.parse("".join(_lines(file)))
+        with _PARSING:
+            return ast.parse("".join(_lines(file)))
     except SyntaxError:
         return None
 
