@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tenon import ops
-from tenon.extend import CapturedGraph, Graph, Node, Op, Ref, errors, lower, no_grad, wrap
+from tenon.extend import CapturedGraph, Graph, Node, Op, Ref, compute_known, errors, lower
 from tenon_target_c.emitters import EMITTERS, emittable
 from tenon_target_c.families.elementwise import MORE, WHOLE, is_elementwise
 from tenon_target_c.values import supported
@@ -25,11 +25,11 @@ class Lowering:
 
     def __init__(self, graph: CapturedGraph) -> None:
         copy = graph.copy()
-        compute_known(copy)
+        compute_known(copy, lambda node: True)
         drop_unused(copy)
         self.graph = in_c_ops(copy)
         #: The arrays of values that no run changes.
-        self.known = compute_known(self.graph)
+        self.known = _known(self.graph)
         _remove_identities(self.graph)
         drop_unused(self.graph)
 
@@ -79,42 +79,17 @@ def has_form(node: Node) -> bool:
     return emittable(node) or is_elementwise(node)
 
 
-def compute_known(graph: Graph) -> dict[Ref, np.ndarray]:
-    """Replace calls on constants by constants; return the arrays of all known values."""
+def _known(graph: CapturedGraph) -> dict[Ref, np.ndarray]:
+    """Replace calls whose value no run changes by constants; return the arrays of all such values."""
+    compute_known(graph, lambda node: True)
+    written = {write.target for write in graph.writes}
     known: dict[Ref, np.ndarray] = {}
-    changes: dict[Ref, Ref] = {}
-    written = {w.target for w in graph.writes}
-    nodes: list[Node] = []
     for node in graph.nodes:
         if node.kind == "constant":
             known[node.out()] = np.asarray(node.value)
         elif node.kind == "input" and node.value is not None and node not in written:
             known[node.out()] = np.asarray(node.value.detach().numpy())
-        elif node.kind == "call" and not node.effect and node.refs:
-            values = [known.get(changes.get(r, r)) for r in node.refs]
-            if all(v is not None for v in values):
-                for index, array in enumerate(_computed(node, known, changes)):
-                    constant = Node("constant")
-                    constant.value, constant.label = array, node.label
-                    constant.avals = (type(node.avals[0])(array.shape, array.dtype),)
-                    known[constant.out()] = array
-                    changes[node.out(index)] = constant.out()
-                    nodes.append(constant)
-                continue
-        nodes.append(node)
-    graph.nodes = nodes
-    graph.replace(changes)
     return known
-
-
-def _computed(node: Node, known: dict[Ref, np.ndarray], changes: dict[Ref, Ref]) -> list[np.ndarray]:
-    """Compute a call on known values."""
-    args = [wrap(known[changes.get(a, a)]) if a.__class__ is Ref else a for a in node.args]
-    with no_grad():
-        result = node.op(*args, **node.attrs)
-    results = result if isinstance(result, tuple | list) else (result,)
-    arrays = [np.asarray(tensor.detach().numpy()) for tensor in results]
-    return [np.ascontiguousarray(a).reshape(a.shape) for a in arrays]
 
 
 def _remove_identities(graph: Graph) -> None:
