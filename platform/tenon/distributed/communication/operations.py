@@ -57,7 +57,7 @@ class AllReduce(Collective):
         *,
         op: str,
         group: Communicator,
-        name: str | None = None,
+        name: Name = None,
     ) -> Operand:
         """Reduce ``g``, as every rank's result depends on every rank's ``x``; tied extrema share it."""
         if op == "prod":
@@ -92,7 +92,7 @@ class AllGather(Collective):
         x: Operand,
         *,
         group: Communicator,
-        name: str | None = None,
+        name: Name = None,
         detail: str = "",
     ) -> Operand:
         """Sum the cotangents over the ranks, all of which have a copy of ``x``."""
@@ -121,7 +121,7 @@ class ReduceScatter(Collective):
         *,
         op: str,
         group: Communicator,
-        name: str | None = None,
+        name: Name = None,
     ) -> Operand:
         """Gather the cotangents: row r of ``x`` goes into the result of rank r."""
         if op not in ("sum", "mean"):
@@ -151,7 +151,7 @@ class AllToAll(Collective):
         x: Operand,
         *,
         group: Communicator,
-        name: str | None = None,
+        name: Name = None,
         detail: str = "",
     ) -> Operand:
         """Exchange the rows back."""
@@ -180,7 +180,7 @@ class BroadcastFrom(Collective):
         *,
         root: int,
         group: Communicator,
-        name: str | None = None,
+        name: Name = None,
     ) -> Operand:
         """Sum the cotangents of all copies on the root; zero elsewhere, as other inputs are ignored."""
         return f.reduce_to(g, op="sum", root=root, group=group, name=_back(name))
@@ -201,7 +201,7 @@ class ReduceTo(Collective):
         op: str,
         root: int,
         group: Communicator,
-        name: str | None = None,
+        name: Name = None,
     ) -> Array:
         """Perform the collective on host arrays."""
         total = group.reduce(_host(x), root, op, name=at_run(name)).wait()
@@ -217,7 +217,7 @@ class ReduceTo(Collective):
         op: str,
         root: int,
         group: Communicator,
-        name: str | None = None,
+        name: Name = None,
     ) -> Operand:
         """Broadcast the root's cotangent: only the root's result depends on the inputs."""
         if op not in ("sum", "mean"):
@@ -227,7 +227,7 @@ class ReduceTo(Collective):
 
 
 @functools.lru_cache(maxsize=4096)
-def _back(name: str | None) -> str | None:
+def _back(name: Name) -> Name:
     """The name of the collective in backward of a collective of this name."""
     if isinstance(name, Implied):
         return name.behind("backward through ")
