@@ -1,6 +1,7 @@
 """``overrides``, ``jit``, ``hub``, ``_utils``, ``layout``: torch's names beside tensors say what is true here."""
 
 import copy
+import functools
 import pickle
 
 import numpy as np
@@ -12,6 +13,7 @@ from tenon._utils import ExceptionWrapper, _flatten_dense_tensors, _unflatten_de
 from tenon.autograd.gradcheck import _get_numerical_jacobian
 from tenon.autograd.profiler import emit_nvtx
 from tenon.autograd.profiler_util import _format_time
+from tenon.compat.jit import scripting
 from tenon.errors import TenonWarning, UnsupportedError
 from tenon.nn import _reduction
 from tenon.utils.data import DataLoader, IterDataPipe, functional_datapipe
@@ -29,19 +31,93 @@ def test_a_script_stays_python_and_marks_for_it_change_nothing(monkeypatch):
     def double(x):
         return 2 * x
 
-    monkeypatch.setattr(jit, "_warned", [])
+    monkeypatch.setattr(scripting, "_warned", [])
     with pytest.warns(TenonWarning, match=r"script\(double\).*tenon\.compile"):
         assert jit.script(double) is double
     model = tenon.nn.Linear(1, 1)
     assert jit.script(model) is model  # warned of once
     with pytest.raises(UnsupportedError, match=r"jit\.trace\(double, example_inputs\)\.save"):
         jit.script(double).save("double.pt")
+    with pytest.raises(UnsupportedError, match=r"jit\.trace\(double, example_inputs\)\.save"):
+        jit.save(double, "double.pt")
+    for ask in (lambda: print(double.code), lambda: double.graph.nodes(), lambda: str(double.schema)):
+        with pytest.raises(UnsupportedError, match=r"has no '\w+'. Trace it: tenon\.jit\.trace\(double"):
+            ask()
+    assert "tenon.jit.trace(double, example_inputs)" in repr(copy.copy(double).code)
+    with pytest.raises(AttributeError, match=r"no attribute 'graph'. tenon\.jit\.trace\(module"):
+        model.graph  # noqa: B018 - what a script would have
     assert jit.ignore(double) is jit.ignore(drop=True)(double) is jit.unused(double) is double
     assert not jit.is_scripting() and not jit.is_tracing()
     assert not isinstance(tenon.nn.Linear(1, 1), jit.ScriptModule)
-    monkeypatch.setattr(jit, "_warned", [])
+    monkeypatch.setattr(scripting, "_warned", [])
     monkeypatch.setenv("PYTORCH_JIT", "0")
     assert jit.script(double) is double
+
+
+async def _wait():
+    pass
+
+
+def _generate():
+    yield 1
+
+
+def _sum_all(*tensors):
+    return sum(tensors)
+
+
+def _add(x, *, y=1):
+    return x + y
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (lambda x: x, r"test_torchs_modules.py:\d+: Expected a single top-level function, not a lambda"),
+        (_wait, "Expected a single top-level function; async"),
+        (_generate, "Yield aren't supported"),
+        (_sum_all, "can't take variable number of arguments"),
+        (_add, "keyword-only arguments with defaults"),
+        (tenon.nn.Linear, r"inherits from nn.Module. Pass an instance, Linear\("),
+        (1, "<class 'int'> is a built-in class"),
+        ("def f(x): return x", "<class 'str'> is a built-in class"),
+        (tenon.ones(1), "is a built-in class"),
+        (len, "is a built-in class"),
+    ],
+)
+def test_what_no_script_compiles_is_refused(value, reason, monkeypatch):
+    monkeypatch.setattr(scripting, "_warned", [value])
+
+    with pytest.raises(RuntimeError if callable(value) and value is not len else TypeError, match=reason):
+        jit.script(value)
+    monkeypatch.setenv("PYTORCH_JIT", "0")
+    assert jit.script(value) is value
+
+
+def test_what_scripts_compile_stays_as_it_is(monkeypatch):
+    monkeypatch.setattr(scripting, "_warned", [None])
+
+    class Counter:
+        def __call__(self, x):
+            return x
+
+    @functools.wraps(_add)
+    def wrapper(*args):
+        return args
+
+    wrapper.__wrapped__ = scripting.script
+    model = tenon.nn.Linear(1, 1)
+    for value in (
+        Counter,
+        Counter(),
+        [1],
+        {"a": 1},
+        model.forward,
+        wrapper,
+        tenon.relu,
+        functools.partial(max),
+    ):
+        assert jit.script(value) is value
 
 
 def test_hub_runs_the_entries_of_a_folder(tmp_path):

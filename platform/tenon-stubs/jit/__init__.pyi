@@ -10,12 +10,9 @@ from tenon.compat.jit import T as T
 from tenon.compat.jit import _holds as _holds
 from tenon.compat.jit import _isinstance as _isinstance
 from tenon.compat.jit import _itself as _itself
-from tenon.compat.jit import _name_of as _name_of
 from tenon.compat.jit import _onednn_fusion as _onednn_fusion
 from tenon.compat.jit import _overload as _overload
 from tenon.compat.jit import _overload_method as _overload_method
 from tenon.compat.jit import _refuse_instance as _refuse_instance
-from tenon.compat.jit import _refuse_save as _refuse_save
 from tenon.compat.jit import _script_if_tracing as _script_if_tracing
 from tenon.compat.jit import _strategy as _strategy
-from tenon.compat.jit import _warned as _warned

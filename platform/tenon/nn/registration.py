@@ -59,7 +59,7 @@ _SAVING = (
 _OF_TRACES = {
     "save": _SAVING,
     "save_to_buffer": _SAVING,
-    "inlined_graph": ". tenon.jit.trace(module, example_inputs) has it.",
+    **dict.fromkeys(("code", "graph", "inlined_graph"), ". tenon.jit.trace(module, example_inputs) has it."),
 }
 
 

@@ -1,23 +1,21 @@
 """``torch.jit``: traces are ``tenon.export.jit``; scripts stay Python, as there is no TorchScript.
 
-``script`` returns its argument, which computes the same, and warns once that it stays Python, as libraries
-call it when they are imported. What only a script could do, ``save``, raises UnsupportedError and names
-``trace``. Annotations for the compiler (``ignore``, ``unused``, ``export``, ``annotate``, ``Final``) return
-their argument, as in PyTorch outside of a script.
+``script`` (``scripting.py``) returns its argument, which computes the same, and warns once that it stays
+Python, as libraries call it when they are imported. What PyTorch's does not compile, and what only a script
+could do, as ``save``, raises UnsupportedError and names ``trace``. Annotations for the compiler (``ignore``,
+``unused``, ``export``, ``annotate``, ``Final``) return their argument, as in PyTorch outside of a script.
 """
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FunctionType, UnionType
+from types import UnionType
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
 
-from tenon.config import environment
+from tenon.compat.jit.scripting import script
 from tenon.distributed.communication.futures import Future
-from tenon.errors import ArgumentError, CommunicatorError, TenonWarning, UnsupportedError
+from tenon.errors import ArgumentError, CommunicatorError, UnsupportedError
 from tenon.export.jit import (
     RecursiveScriptModule,
     ScriptFunction,
@@ -98,43 +96,6 @@ class Attribute(NamedTuple):
 def is_scripting() -> bool:
     """False: nothing is compiled as TorchScript."""
     return False
-
-
-def script(obj: T, *args: object, **options: object) -> T:
-    """Return ``obj``, which stays Python; warn of it once per process, unless ``PYTORCH_JIT=0``.
-
-    A trace is returned without a warning. Functions get a method ``save``, which says what to do instead.
-    """
-    if _isinstance(obj, ScriptFunction | ScriptModule):
-        return obj
-    if environment("PYTORCH_JIT") != "0" and not _warned:
-        _warned.append(obj)
-        warnings.warn(
-            f"torch.jit.script({_name_of(obj)}): there is no TorchScript here,"
-            " and the argument is returned unchanged. tenon.compile makes functions and models faster;"
-            " tenon.jit.trace(model, example_inputs).save(path) writes them to a file;"
-            " PYTORCH_JIT=0 in the environment disables this warning.",
-            TenonWarning,
-            stacklevel=2,
-        )
-    if _isinstance(obj, FunctionType):
-        obj.__dict__.setdefault("save", functools.partial(_refuse_save, _name_of(obj)))
-    return obj
-
-
-def _name_of(obj: object) -> str:
-    return str(getattr(obj, "__name__", type(obj).__name__))
-
-
-#: The first argument of ``script``; nonempty once the warning was issued.
-_warned: list[object] = []
-
-
-def _refuse_save(name: str, *args: object, **options: object) -> NoReturn:
-    raise UnsupportedError(
-        f"torch.jit.script({name}) is the Python function, which no file can hold. Trace it: "
-        f"tenon.jit.trace({name}, example_inputs).save(path)."
-    )
 
 
 def script_method(function: T) -> T:
