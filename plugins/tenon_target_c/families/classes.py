@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from tenon.extend import Node
 from tenon_target_c.emitters import emits
 from tenon_target_c.families.indexing import indices
+from tenon_target_c.families.products import FLOATS
 from tenon_target_c.program import Program, out
+from tenon_target_c.values import SUFFIXES
 
 
 @emits("one_hot")
@@ -33,7 +33,7 @@ def _sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
 _REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
 
 
-@emits("nll_loss", "nll_loss_grad", when=lambda node: node.avals[0].dtype == np.float32)
+@emits("nll_loss", "nll_loss_grad", when=lambda node: node.avals[0].dtype.name in FLOATS)
 def emit_nll_loss(program: Program, node: Node) -> None:
     """Add the loss of log-probabilities by class, or its gradient."""
     first, index, target = program.dense(node.args[0]), indices(program, node.args[1]), program.new(node)
@@ -43,6 +43,6 @@ def emit_nll_loss(program: Program, node: Node) -> None:
         return
     sizes = _sides(target.shape if backward else first.shape)
     reduction = _REDUCTIONS[node.attrs.get("reduction", "mean")]
-    kernel = "k_nll_loss_gradient" if backward else "k_nll_loss"
+    kernel = f"k_nll_loss{'_gradient' if backward else ''}_{SUFFIXES[first.dtype.name]}"
     ignored = node.attrs.get("ignore_index", -100)
     program.step(kernel, *sizes, first, index, weight, reduction, ignored, out(target), fallible=True)

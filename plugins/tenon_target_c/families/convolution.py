@@ -9,9 +9,9 @@ import numpy as np
 from tenon.extend import Node, Ref
 from tenon_target_c.emitters import emits
 from tenon_target_c.families.elementwise import fill
-from tenon_target_c.families.products import DEPTH, is_float32, pack_rows, rounded
+from tenon_target_c.families.products import DEPTH, NUMBERS, has_one_dtype, pack_rows, rounded
 from tenon_target_c.program import Program, out, shape_text
-from tenon_target_c.values import Pointer, View
+from tenon_target_c.values import SUFFIXES, Pointer, View
 
 #: Output positions of a block: see ``kernels/convolution.c``.
 POSITIONS = 192
@@ -20,7 +20,7 @@ NARROW = 64
 
 
 def _fits(node: Node) -> bool:
-    return is_float32(node) and len(node.attrs["stride"]) <= 3
+    return has_one_dtype(node, *NUMBERS) and len(node.attrs["stride"]) <= 3
 
 
 def geometry(x: tuple[int, ...], result: tuple[int, ...], kernel: tuple[int, ...], node: Node) -> list[int]:
@@ -49,6 +49,10 @@ def emit_convolution(program: Program, node: Node) -> None:
     sizes = geometry(x.shape, target.shape, shape[2:], node)
     text = f"(const long[]){shape_text(sizes)}"
     biased = program.dense(bias) if bias is not None else "NULL"
+    if x.dtype != np.float32:
+        kernel = f"k_plain_convolution_{SUFFIXES[x.dtype.name]}"
+        program.step(kernel, text, x, program.dense(weight), biased, out(target))
+        return
     addend, relu = program.epilogue(node)
     groups = node.attrs["groups"]
     if not x.size or not math.prod(shape):
@@ -95,11 +99,15 @@ def emit_transposed(program: Program, node: Node) -> None:
     shape = tuple(weight.aval.shape)
     groups = node.attrs["groups"]
     sizes = geometry(target.shape, grad.shape, shape[2:], node)
+    text = f"(const long[]){shape_text(sizes)}"
+    if grad.dtype != np.float32:
+        kernel = f"k_plain_transposed_convolution_{SUFFIXES[grad.dtype.name]}"
+        program.step(kernel, text, grad, program.dense(weight), out(target))
+        return
     packed = filters(program, weight, groups, swapped=True)
     positions = math.prod(grad.shape[2:])
     columns = program.scratch(math.prod(shape[1:]) * positions)
     panels = program.scratch(shape[0] // groups * rounded(positions))
-    text = f"(const long[]){shape_text(sizes)}"
     program.step(
         "k_transposed_convolution", text, grad, packed, "NULL", out(target), out(columns), out(panels)
     )
@@ -117,10 +125,13 @@ def emit_weight_gradient(program: Program, node: Node) -> None:
         return
     kernel = tuple(node.attrs["kernel"])
     sizes = geometry(x.shape, grad.shape, kernel, node)
+    text = f"(const long[]){shape_text(sizes)}"
+    if x.dtype != np.float32:
+        program.step(f"k_plain_weight_gradient_{SUFFIXES[x.dtype.name]}", text, x, grad, out(target))
+        return
     groups = node.attrs["groups"]
     inner, positions = x.shape[1] // groups * math.prod(kernel), math.prod(grad.shape[2:])
     matrix = program.scratch(inner * positions)
     panels = program.scratch(rounded(inner) * positions)
     rows = program.scratch(grad.shape[1] // groups * min(positions, DEPTH))
-    text = f"(const long[]){shape_text(sizes)}"
     program.step("k_weight_gradient", text, x, grad, out(target), out(matrix), out(panels), out(rows))

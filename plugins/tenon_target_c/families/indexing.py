@@ -15,6 +15,7 @@ from tenon.extend import Node, Ref
 from tenon.ops.scatter_extreme import extreme_identity
 from tenon_target_c.emitters import emits
 from tenon_target_c.families.elementwise import Loop, fill
+from tenon_target_c.families.products import FLOATS, NUMBERS
 from tenon_target_c.program import Program, out
 from tenon_target_c.values import SUFFIXES, View, reserve
 
@@ -110,11 +111,8 @@ def emit_take(program: Program, node: Node) -> None:
     program.copy(result, turned)
 
 
-_SUMMED = ("float32", "float64", "int32", "int64")
-
-
 def _puts(node: Node) -> bool:
-    return _by_integers(node) and (not node.attrs.get("accumulate") or node.avals[0].dtype.name in _SUMMED)
+    return _by_integers(node) and (not node.attrs.get("accumulate") or node.avals[0].dtype.name in NUMBERS)
 
 
 def number_or_view(program: Program, value: object, dtype: np.dtype) -> View:
@@ -187,7 +185,7 @@ def emit_gather(program: Program, node: Node) -> None:
 _WAYS = {None: 0, "add": 1, "multiply": 2, "amax": 3, "amin": 4}
 
 
-@emits("scatter", "scatter_prod", "scatter_extreme", when=lambda node: node.avals[0].dtype.name in _SUMMED)
+@emits("scatter", "scatter_prod", "scatter_extreme", when=lambda node: node.avals[0].dtype.name in NUMBERS)
 def emit_scatter(program: Program, node: Node) -> None:
     """Write elements along an axis at an index of the same rank, or combine them with those there."""
     target = program.copy(program.view(node.args[0]), program.new(node))
@@ -210,13 +208,13 @@ def emit_scatter(program: Program, node: Node) -> None:
         program.copy(table, part)
 
 
-@emits("embedding_grad", when=lambda node: node.avals[0].dtype == np.float32 and _plain_rows(node))
+@emits("embedding_grad", when=lambda node: node.avals[0].dtype.name in FLOATS and _plain_rows(node))
 def emit_embedding_gradient(program: Program, node: Node) -> None:
     """Sum rows of the gradient by index."""
     g, index, target = program.dense(node.args[0]), indices(program, node.args[1]), program.new(node)
     if target.size:
         rows, n = target.shape
         program.step(
-            "k_embedding_gradient", index.size, rows, n, g, index, node.attrs.get("padding_idx", -1),
-            out(target), fallible=True,
+            f"k_embedding_gradient_{SUFFIXES[g.dtype.name]}", index.size, rows, n, g, index,
+            node.attrs.get("padding_idx", -1), out(target), fallible=True,
         )  # fmt: skip

@@ -9,10 +9,12 @@ import numpy as np
 
 from tenon import Tensor, ops
 from tenon.extend import Node, Primitive, wrap
+from tenon.ops.spatial.axis_tables import Table
 from tenon.ops.spatial.resampling import tables
 from tenon_target_c.emitters import emits
 from tenon_target_c.expressions import translate
 from tenon_target_c.families.elementwise import Loop, fill
+from tenon_target_c.families.products import FLOATS, NUMBERS
 from tenon_target_c.program import Program, out
 from tenon_target_c.values import SUFFIXES, reserve, supported
 
@@ -127,8 +129,8 @@ def _places(shape: tuple[int, ...], move: Callable[[Tensor], Tensor]) -> np.ndar
     return np.asarray(move(wrap(numbers)).numpy()).astype(np.int32).reshape(-1) - 1
 
 
-def _is_float32(node: Node) -> bool:
-    return node.avals[0].dtype == np.float32
+def _adds(node: Node) -> bool:
+    return node.avals[0].dtype.name in NUMBERS
 
 
 def _move_back(program: Program, node: Node, move: Callable[[Tensor], Tensor]) -> None:
@@ -136,17 +138,17 @@ def _move_back(program: Program, node: Node, move: Callable[[Tensor], Tensor]) -
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         table = program.weight(_places(target.shape, move))
-        program.step("k_move_back", x.size, target.size, x, table, out(target))
+        program.step(f"k_move_back_{SUFFIXES[x.dtype.name]}", x.size, target.size, x, table, out(target))
 
 
-@emits("fold", when=_is_float32)
+@emits("fold", when=_adds)
 def emit_fold(program: Program, node: Node) -> None:
     """Add up patches."""
     attrs = {k: v for k, v in node.attrs.items() if k != "sizes"}
     _move_back(program, node, lambda places: ops.unfold(places, **attrs))
 
 
-@emits("fold_axis", when=_is_float32)
+@emits("fold_axis", when=_adds)
 def emit_fold_axis(program: Program, node: Node) -> None:
     """Add up windows along an axis."""
     size = node.args[0].aval.shape[-1]
@@ -154,7 +156,7 @@ def emit_fold_axis(program: Program, node: Node) -> None:
     _move_back(program, node, lambda places: ops.unfold_axis(places, axis=axis, size=size, step=step))
 
 
-@emits("strided_sum", when=lambda node: _is_float32(node) and _is_distinct(node))
+@emits("strided_sum", when=lambda node: _adds(node) and _is_distinct(node))
 def emit_strided_sum(program: Program, node: Node) -> None:
     """Add up elements of a strided window at their addresses."""
     _move_back(program, node, lambda places: ops.strided_read(places, **node.attrs))
@@ -177,15 +179,25 @@ def emit_cross(program: Program, node: Node) -> None:
         Loop(program, target.moved(parts[i]), operands).emit([], text, [], "cross")
 
 
-@emits("resample", "resample_grad", when=lambda node: node.avals[0].dtype == np.float32)
+def _tables(node: Node) -> list[tuple[int, Table]]:
+    backward = node.name == "resample_grad"
+    shape = (node.avals[0] if backward else node.args[0].aval).shape
+    return tables(tuple(shape), node.attrs["plan"], node.avals[0].dtype, for_gradient=backward)
+
+
+def _resamples(node: Node) -> bool:
+    """Whether it is of floats, or copies elements."""
+    dtype = node.avals[0].dtype.name
+    return dtype in FLOATS or (dtype in SUFFIXES and all(t.weights is None for _, t in _tables(node)))
+
+
+@emits("resample", "resample_grad", when=_resamples)
 def emit_resample(program: Program, node: Node) -> None:
     """Add interpolation, or padding by existing elements, axis by axis; or its transpose."""
     x, target = program.dense(node.args[0]), program.new(node)
     if not target.size:
         return
-    backward = node.name == "resample_grad"
-    shape = target.shape if backward else x.shape
-    steps = tables(tuple(shape), node.attrs["plan"], target.dtype, for_gradient=backward)
+    steps = _tables(node)
     if not steps:
         program.copy(x, target)
     for position, (axis, table) in enumerate(steps):
@@ -193,10 +205,12 @@ def emit_resample(program: Program, node: Node) -> None:
         rows = len(starts) - 1
         sizes = (*x.shape[:axis], rows, *x.shape[axis + 1 :])
         result = target if position == len(steps) - 1 else reserve("arena", sizes, x.dtype)
+        dtype = np.dtype(np.uint8) if x.dtype == bool else x.dtype
         factors = np.ones(len(places)) if weights is None else weights
         program.step(
-            "k_resample", math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :]), rows, x,
-            program.weight(np.asarray(starts, np.int32)), program.weight(np.asarray(places, np.int32)),
-            program.weight(np.asarray(factors, np.float32)), out(result),
+            f"k_resample_{SUFFIXES[x.dtype.name]}", math.prod(x.shape[:axis]), x.shape[axis],
+            math.prod(x.shape[axis + 1 :]), rows, x, program.weight(np.asarray(starts, np.int32)),
+            program.weight(np.asarray(places, np.int32)), program.weight(np.asarray(factors, dtype)),
+            out(result),
         )  # fmt: skip
         x = result

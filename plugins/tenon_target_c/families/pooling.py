@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tenon.extend import Node
 from tenon_target_c.emitters import emits
-from tenon_target_c.families.products import is_float32
+from tenon_target_c.families.products import FLOATS, NUMBERS
 from tenon_target_c.program import Program, out, shape_text
+from tenon_target_c.values import SUFFIXES, View
 
 
-def _fits(node: Node) -> bool:
-    return is_float32(node) and len(node.args[0].aval.shape) <= 5
+def _averages(node: Node) -> bool:
+    return _compares(node) and node.avals[0].dtype.name in FLOATS
+
+
+def _compares(node: Node) -> bool:
+    """Whether all arrays are numbers of one type, of up to three spatial axes."""
+    kinds = {r.aval.dtype.name for r in node.refs}
+    return len(kinds) == 1 and kinds <= set(NUMBERS) and len(node.args[0].aval.shape) <= 5
+
+
+def _kernel(name: str, x: View) -> str:
+    return f"{name}_{SUFFIXES[x.dtype.name]}"
 
 
 def geometry(x: tuple[int, ...], result: tuple[int, ...], node: Node) -> str:
@@ -30,77 +43,87 @@ def _adaptive(x: tuple[int, ...], result: tuple[int, ...]) -> str:
     return f"(const long[]){shape_text([x[0] * x[1], *ones, *x[2:], *ones, *result[2:]])}"
 
 
-@emits("max_pool", when=_fits)
+@emits("max_pool", when=_compares)
 def emit_max_pool(program: Program, node: Node) -> None:
     """Add the maximum of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
     a = node.attrs
     whole = all(2 * n <= s for n, s in zip(target.shape[2:], x.shape[2:], strict=True))
-    if a["kernel"] == a["stride"] == (2, 2) and a["padding"] == (0, 0) and a["dilation"] == (1, 1) and whole:
+    plain = x.dtype == np.float32 and a["kernel"] == a["stride"] == (2, 2)
+    if plain and a["padding"] == (0, 0) and a["dilation"] == (1, 1) and whole:
         images = target.shape[0] * target.shape[1]
         program.step("k_max_pool_2", images, *x.shape[2:], *target.shape[2:], x, out(target))
     elif target.size:
-        program.step("k_max_pool", geometry(x.shape, target.shape, node), x, out(target))
+        program.step(_kernel("k_max_pool", x), geometry(x.shape, target.shape, node), x, out(target))
 
 
-@emits("max_pool_grad", when=_fits)
+@emits("max_pool_grad", when=_averages)
 def emit_max_pool_gradient(program: Program, node: Node) -> None:
     """Add the gradients at the positions of the maxima."""
     g, x = (program.dense(a) for a in node.args[:2])
     target = program.new(node)
     if target.size:
-        program.step("k_max_pool_gradient", geometry(x.shape, g.shape, node), g, x, out(target))
+        program.step(_kernel("k_max_pool_gradient", g), geometry(x.shape, g.shape, node), g, x, out(target))
 
 
 def _divisor(node: Node) -> tuple[str, int]:
     divisor = node.attrs.get("divisor")
-    return f"{float(divisor or 0)!r}f", int(node.attrs.get("include_pad", True))
+    suffix = "f" if node.avals[0].dtype == np.float32 else ""
+    return f"{float(divisor or 0)!r}{suffix}", int(node.attrs.get("include_pad", True))
 
 
-@emits("avg_pool", when=_fits)
+@emits("avg_pool", when=_averages)
 def emit_average_pool(program: Program, node: Node) -> None:
     """Add the mean of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
-        program.step("k_average_pool", geometry(x.shape, target.shape, node), x, *_divisor(node), out(target))
+        program.step(
+            _kernel("k_average_pool", x),
+            geometry(x.shape, target.shape, node),
+            x,
+            *_divisor(node),
+            out(target),
+        )
 
 
-@emits("avg_pool_grad", when=_fits)
+@emits("avg_pool_grad", when=_averages)
 def emit_average_pool_gradient(program: Program, node: Node) -> None:
     """Add the transpose of the means."""
     g, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         sizes = geometry(target.shape, g.shape, node)
-        program.step("k_average_pool_gradient", sizes, g, *_divisor(node), out(target))
+        program.step(_kernel("k_average_pool_gradient", g), sizes, g, *_divisor(node), out(target))
 
 
-@emits("adaptive_avg_pool", when=_fits)
+@emits("adaptive_avg_pool", when=_averages)
 def emit_adaptive_pool(program: Program, node: Node) -> None:
     """Add means over windows that are chosen by the size of the output."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
-        program.step("k_adaptive_pool", _adaptive(x.shape, target.shape), x, out(target))
+        program.step(_kernel("k_adaptive_pool", x), _adaptive(x.shape, target.shape), x, out(target))
 
 
-@emits("adaptive_avg_pool_grad", when=_fits)
+@emits("adaptive_avg_pool_grad", when=_averages)
 def emit_adaptive_pool_gradient(program: Program, node: Node) -> None:
     """Add the transpose of those means."""
     g, target = program.dense(node.args[0]), program.new(node)
     if target.size:
-        program.step("k_adaptive_pool_gradient", _adaptive(target.shape, g.shape), g, out(target))
+        program.step(_kernel("k_adaptive_pool_gradient", g), _adaptive(target.shape, g.shape), g, out(target))
 
 
-@emits("max_pool_indices", when=_fits)
+@emits("max_pool_indices", when=_compares)
 def emit_max_pool_indices(program: Program, node: Node) -> None:
     """Add the place of the largest element of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
-        program.step("k_max_pool_indices", geometry(x.shape, target.shape, node), x, out(target))
+        program.step(_kernel("k_max_pool_indices", x), geometry(x.shape, target.shape, node), x, out(target))
 
 
-@emits("adaptive_max_pool_indices", when=_fits)
+@emits("adaptive_max_pool_indices", when=_compares)
 def emit_adaptive_max_pool_indices(program: Program, node: Node) -> None:
     """Add the place of the largest element of windows that give an output of a certain size."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
-        program.step("k_adaptive_max_pool_indices", _adaptive(x.shape, target.shape), x, out(target))
+        program.step(
+            _kernel("k_adaptive_max_pool_indices", x), _adaptive(x.shape, target.shape), x, out(target)
+        )

@@ -17,6 +17,9 @@ from tenon_target_c.values import SUFFIXES, View
 
 #: Columns of a packed panel, and rows of another: see ``kernels/gemm.c``.
 COLUMNS, ROWS, DEPTH = 16, 6, 320
+#: The dtypes of sums and products: those of templates of kernels, without booleans.
+FLOATS = ("float32", "float64")
+NUMBERS = (*FLOATS, "int32", "int64", "int16", "int8", "uint8")
 
 
 def rounded(count: int, multiple: int = COLUMNS) -> int:
@@ -44,10 +47,14 @@ def is_float32(node: Node) -> bool:
     return all(r.aval.dtype == np.float32 for r in node.refs if not r.scalar)
 
 
+def has_one_dtype(node: Node, *dtypes: str) -> bool:
+    """Whether all arrays that a call reads, and its first result, have the same dtype, one of ``dtypes``."""
+    found = {node.avals[0].dtype.name, *(r.aval.dtype.name for r in node.refs if not r.scalar)}
+    return len(found) == 1 and found <= set(dtypes)
+
+
 def _multiplies(node: Node) -> bool:
-    dtype = node.avals[0].dtype
-    same = all(r.aval.dtype == dtype for r in node.refs)
-    return same and dtype.name in ("float32", "float64", "int32", "int64")
+    return has_one_dtype(node, *NUMBERS)
 
 
 def _linear_fits(node: Node) -> bool:

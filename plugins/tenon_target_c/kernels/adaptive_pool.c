@@ -1,5 +1,6 @@
+/* For T = f32 f64. */
 /* Means of the windows that divide `sizes[1..3]` into `sizes[4..6]` parts; `sizes[0]` images. */
-void k_adaptive_pool(const long *g, const float *x, float *out)
+void k_adaptive_pool_$(const long *g, const T *x, T *out)
 {
     const long image = g[1] * g[2] * g[3];
     for (long n = 0; n < g[0]; n++, x += image)
@@ -14,6 +15,6 @@ void k_adaptive_pool(const long *g, const float *x, float *out)
                         for (long y = y0; y < y1; y++)
                             for (long w = x0; w < x1; w++)
                                 sum += x[(z * g[2] + y) * g[3] + w];
-                    *out++ = (float)(sum / (double)((z1 - z0) * (y1 - y0) * (x1 - x0)));
+                    *out++ = (T)(sum / (double)((z1 - z0) * (y1 - y0) * (x1 - x0)));
                 }
 }

@@ -1,9 +1,10 @@
+/* For T = f32 f64. */
 /* The transpose of `k_adaptive_pool`. */
-void k_adaptive_pool_gradient(const long *g, const float *grad, float *out)
+void k_adaptive_pool_gradient_$(const long *g, const T *grad, T *out)
 {
     const long image = g[1] * g[2] * g[3];
     for (long i = 0; i < g[0] * image; i++)
-        out[i] = 0.0f;
+        out[i] = 0;
     for (long n = 0; n < g[0]; n++, out += image)
         for (long d = 0; d < g[4]; d++)
             for (long h = 0; h < g[5]; h++)
@@ -11,7 +12,7 @@ void k_adaptive_pool_gradient(const long *g, const float *grad, float *out)
                     const long z0 = d * g[1] / g[4], z1 = ((d + 1) * g[1] + g[4] - 1) / g[4];
                     const long y0 = h * g[2] / g[5], y1 = ((h + 1) * g[2] + g[5] - 1) / g[5];
                     const long x0 = o * g[3] / g[6], x1 = ((o + 1) * g[3] + g[6] - 1) / g[6];
-                    const float share = *grad++ / (float)((z1 - z0) * (y1 - y0) * (x1 - x0));
+                    const T share = *grad++ / (T)((z1 - z0) * (y1 - y0) * (x1 - x0));
                     for (long z = z0; z < z1; z++)
                         for (long y = y0; y < y1; y++)
                             for (long w = x0; w < x1; w++)

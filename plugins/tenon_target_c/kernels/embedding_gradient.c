@@ -1,10 +1,11 @@
+/* For T = f32 f64. */
 /* The rows of grad[count][n] added up by index in out[rows][n]; `padding` is ignored. Returns 1 if an index is
    outside of the table. */
-int k_embedding_gradient(long count, long rows, long n, const float *grad, const int64_t *index, long padding,
-                         float *out)
+int k_embedding_gradient_$(long count, long rows, long n, const T *grad, const int64_t *index, long padding,
+                           T *out)
 {
     for (long i = 0; i < rows * n; i++)
-        out[i] = 0.0f;
+        out[i] = 0;
     for (long i = 0; i < count; i++, grad += n) {
         const int64_t r = index[i];
         if (r < 0 || r >= rows)

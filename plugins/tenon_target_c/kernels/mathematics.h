@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdint.h>
 
-/* What the templates in axes/ need of each type: sums and products of integers wrap, and none is NaN. */
+/* What templates need of each type: sums and products of integers wrap, and none is NaN. */
 #define k_nan_f32(a) ((a) != (a))
 #define k_nan_f64(a) ((a) != (a))
 #define k_nan_i32(a) 0
@@ -16,10 +16,29 @@
 #define k_add_f64(a, b) ((a) + (b))
 #define k_add_i32(a, b) ((int32_t)((uint32_t)(a) + (uint32_t)(b)))
 #define k_add_i64(a, b) ((int64_t)((uint64_t)(a) + (uint64_t)(b)))
+#define k_add_i16(a, b) ((int16_t)((a) + (b)))
+#define k_add_i8(a, b) ((int8_t)((a) + (b)))
+#define k_add_u8(a, b) ((uint8_t)((a) + (b)))
 #define k_multiply_f32(a, b) ((a) * (b))
 #define k_multiply_f64(a, b) ((a) * (b))
 #define k_multiply_i32(a, b) ((int32_t)((uint32_t)(a) * (uint32_t)(b)))
 #define k_multiply_i64(a, b) ((int64_t)((uint64_t)(a) * (uint64_t)(b)))
+#define k_multiply_i16(a, b) ((int16_t)((a) * (b)))
+#define k_multiply_i8(a, b) ((int8_t)((a) * (b)))
+#define k_multiply_u8(a, b) ((uint8_t)((a) * (b)))
+#define k_least_f32 (-INFINITY)
+#define k_least_f64 (-INFINITY)
+#define k_least_i32 INT32_MIN
+#define k_least_i64 INT64_MIN
+#define k_least_i16 INT16_MIN
+#define k_least_i8 INT8_MIN
+#define k_least_u8 0
+#define k_fabs_f32 fabsf
+#define k_fabs_f64 fabs
+#define k_floor_f32 floorf
+#define k_floor_f64 floor
+#define k_rint_f32 rintf
+#define k_rint_f64 rint
 
 typedef union { float f; uint32_t u; } k_bits;
 

@@ -1,10 +1,11 @@
+/* For T = f32 f64. */
 /* grad at the first largest element of each window, or its last NaN, added up where windows overlap; `g` as in
    pooling.c. */
-void k_max_pool_gradient(const long *g, const float *grad, const float *x, float *out)
+void k_max_pool_gradient_$(const long *g, const T *grad, const T *x, T *out)
 {
     const long image = g[1] * g[2] * g[3];
     for (long i = 0; i < g[0] * image; i++)
-        out[i] = 0.0f;
+        out[i] = 0;
     for (long n = 0; n < g[0]; n++, x += image, out += image)
         for (long d = 0; d < g[4]; d++)
             for (long h = 0; h < g[5]; h++)
@@ -17,7 +18,7 @@ void k_max_pool_gradient(const long *g, const float *grad, const float *x, float
                         const long at = (iz * g[2] + iy) * g[3] + ix;
                         if (iz < 0 || iz >= g[1] || iy < 0 || iy >= g[2] || ix < 0 || ix >= g[3])
                             continue;
-                        if (best < 0 || x[at] > x[best] || x[at] != x[at])
+                        if (best < 0 || x[at] > x[best] || k_nan_$(x[at]))
                             best = at;
                     }
                     if (best >= 0)

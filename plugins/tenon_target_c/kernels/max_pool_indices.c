@@ -1,6 +1,7 @@
+/* For T = f32 f64 i32 i64 i16 i8 u8. */
 /* The place of the first largest element (the last NaN) of each window, among those of its image; `g` as in
    pooling.c. */
-void k_max_pool_indices(const long *g, const float *x, int64_t *out)
+void k_max_pool_indices_$(const long *g, const T *x, int64_t *out)
 {
     const long image = g[1] * g[2] * g[3];
     for (long n = 0; n < g[0]; n++, x += image)
@@ -15,7 +16,7 @@ void k_max_pool_indices(const long *g, const float *x, int64_t *out)
                         const long at = (z * g[2] + y) * g[3] + w;
                         if (z < 0 || z >= g[1] || y < 0 || y >= g[2] || w < 0 || w >= g[3])
                             continue;
-                        if (best < 0 || x[at] != x[at] || x[at] > x[best])
+                        if (best < 0 || k_nan_$(x[at]) || x[at] > x[best])
                             best = at;
                     }
                     *out++ = best;
@@ -23,7 +24,7 @@ void k_max_pool_indices(const long *g, const float *x, int64_t *out)
 }
 
 /* The same for windows that divide the sizes g[1..3] into g[4..6] parts. */
-void k_adaptive_max_pool_indices(const long *g, const float *x, int64_t *out)
+void k_adaptive_max_pool_indices_$(const long *g, const T *x, int64_t *out)
 {
     const long image = g[1] * g[2] * g[3];
     for (long n = 0; n < g[0]; n++, x += image)
@@ -38,7 +39,7 @@ void k_adaptive_max_pool_indices(const long *g, const float *x, int64_t *out)
                         for (long y = y0; y < y1; y++)
                             for (long w = x0; w < x1; w++) {
                                 const long at = (z * g[2] + y) * g[3] + w;
-                                if (x[at] != x[at] || x[at] > x[best])
+                                if (k_nan_$(x[at]) || x[at] > x[best])
                                     best = at;
                             }
                     *out++ = best;

@@ -1,9 +1,10 @@
+/* For T = f32 f64 i32 i64 i16 i8 u8. */
 /* The transposes of the moves: out[table[i]] += x[i], for places from 0; -1 stands for none. */
-void k_move_back(long count, long n, const float *x, const int32_t *table, float *out)
+void k_move_back_$(long count, long n, const T *x, const int32_t *table, T *out)
 {
     for (long i = 0; i < n; i++)
-        out[i] = 0.0f;
+        out[i] = 0;
     for (long i = 0; i < count; i++)
         if (table[i] >= 0)
-            out[table[i]] += x[i];
+            out[table[i]] = k_add_$(out[table[i]], x[i]);
 }

@@ -1,4 +1,4 @@
-/* For T = f64 i32 i64. */
+/* For T = f64 i32 i64 i16 i8 u8. */
 /* `k_matmul` of other types: the same sizes and strides, in plain loops. */
 void k_plain_matmul_$(const long *sizes, const T *a, const T *b, T *c)
 {

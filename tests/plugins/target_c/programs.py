@@ -20,9 +20,15 @@ class Quick(CTarget):
     optimization = ("-O1", "-march=native")
 
 
-def write(folder: Path, function: Callable, *examples: Tensor, tolerance: float | None = None) -> Vectors:
+def write(
+    folder: Path,
+    function: Callable,
+    *examples: Tensor,
+    tolerance: float | None = None,
+    train: bool = False,
+) -> Vectors:
     """Write the program of ``function``; return its test vectors."""
-    graph = capture(function, *examples)
+    graph = capture(function, *examples, train=train)
     vectors = make_vectors(graph, [examples], tolerance)
     CTarget().write(graph, vectors, folder)
     return vectors
