@@ -3,16 +3,22 @@
 import json
 import re
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import tenon
 from tenon import nn
 from tenon.cli import main
+from tenon.data.collate import fetch
 from tenon.errors import ArgumentError
-from tenon.export import CompiledRunner, capture, export, save
+from tenon.export import CompiledRunner, Runner, capture, export, save
+from tenon.extend import run_parts
 from tenon.testing.suites.target_models import MODELS
+from tenon.training.parallel import make_synchronizer
+from tenon.training.plan import step_graph
 from tenon.training.plan.graph_plan import GraphPlan
+from tenon.training.step import train_step
 
 
 def run(*arguments):
@@ -98,6 +104,79 @@ def test_a_program_is_planned_at_the_sizes_that_are_asked_for(tmp_path):
     assert large["memory"]["arguments"] == 64 * 64 * 4 and large["operations"] == 16 * small["operations"]
     done = run(tmp_path / "net.pt2", "--size", "batch=64")
     assert "batch = 64" in done.output and "the largest of" in done.output and "linear" in done.output
+
+
+def session_of(folder, *settings):
+    config, _ = run_parts.resolve("digits", settings, None)
+    return run_parts.open_session(config, run_parts.recipe_named("digits"), None, folder / "run")
+
+
+def test_the_graph_of_a_recipes_step_is_planned_as_a_bundle_of_it_is(tmp_path):
+    session = session_of(tmp_path, "batch_size=8")
+
+    found = json.loads(json.dumps(step_graph.plan(session)))
+
+    inputs, targets = run_parts.unpack(fetch(session.data.train, range(8)))
+    graph = capture(lambda x, y: run_parts.local_step(session, [(x, y)]), inputs, targets, train=True)
+    one, other = GraphPlan.read(found["plan"]), GraphPlan.of(graph)
+    assert (one.state, one.calls, one.operations, one.arena) == (
+        other.state, other.calls, other.operations, other.arena
+    )  # fmt: skip
+    assert one.plain() == found["plan"] and found["remark"] == ""
+    assert one.state["parameter"] == sum(4 * p.numel() for p in session.model.parameters())
+    assert one.operations > 3 * 2 * 8 * 16 * 9 * 32 * 16  # its second convolution, three times
+
+
+def test_a_step_on_micro_batches_clips_and_computes_as_the_run_does(tmp_path):
+    optimizer = ("optimizer.name=SGD", "clip_grad_norm=0.01")
+    session = session_of(tmp_path, "batch_size=8", "accumulate=2", "model_options.dropout=0.0", *optimizer)
+    session.optimizer.param_groups[0]["lr"] = 0.5  # not what the schedule begins with
+
+    graph, remark = step_graph.captured(session)
+
+    assert remark == ""
+    before = {name: p.detach().clone() for name, p in session.model.named_parameters()}
+    runner = Runner(graph)
+    runner.run(graph.example)
+    session.communicator.step = 0
+    synchronizer = make_synchronizer(session.config, session.model, session.communicator)
+    train_step(session, synchronizer, list(range(8)))
+    steps = [(p - before[name]).norm() for name, p in session.model.named_parameters()]
+    assert abs(tenon.stack(steps).norm().item() - 0.5 * 0.01) < 1e-4  # the norm of all gradients is clipped
+    for name, parameter in session.model.named_parameters():
+        np.testing.assert_allclose(runner.state[name], parameter.detach().numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_that_reads_values_is_planned_as_it_ran(tmp_path):
+    session = session_of(tmp_path, "batch_size=4")
+    loss = session.loss
+    session.loss = lambda out, y: loss(out, y) * (2 if out.sum() > 0 else 3)
+
+    found = step_graph.plan(session)
+
+    assert "of this one batch" in found["remark"] and "test_plan_graph.py" in found["remark"]
+    assert GraphPlan.read(found["plan"]).operations > 0
+
+
+def test_a_step_that_cannot_be_captured_is_planned_without_its_graph(tmp_path):
+    session = session_of(tmp_path, "batch_size=4")
+    scheduler = tenon.optim.lr_scheduler.StepLR(session.optimizer, 1)
+    session.model.register_forward_hook(lambda *_: scheduler.step())
+
+    found = step_graph.plan(session)
+
+    assert set(found) == {"remark"} and "a scheduler's step before" in found["remark"]
+
+
+@pytest.mark.slow
+def test_the_plan_of_a_recipe_shows_the_graph_of_its_step():
+    done = run("digits", "--set", "batch_size=8", "--json")
+
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["graph"]
+    assert found["calls"] > 100 and any("convolution" in kernel["ops"] for kernel in found["kernels"])
+    shown = run("digits", "--set", "batch_size=8", "-n", "1").output
+    assert "graph of a step" in shown and "calls of ops" in shown and "the largest of" in shown
 
 
 def test_what_does_not_fit_a_graph_is_refused_by_name(tmp_path):

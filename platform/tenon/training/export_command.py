@@ -28,6 +28,7 @@ from tenon.tensors.pytree import tree_flatten
 from tenon.tensors.tensor import Tensor
 from tenon.training import runs
 from tenon.training.session import Session
+from tenon.training.step import local_step
 
 #: The runs of the test vectors, each a batch of other samples; of a training step they follow one another.
 _RUNS, _STEPS = 3, 10
@@ -189,15 +190,9 @@ def _leave_dropout_out(session: Session) -> None:
 
 def _step(session: Session) -> Callable[[Nested, Tensor], Tensor]:
     """Return a training step of the session."""
-    optimizer = session.optimizer
 
     def step(inputs: Nested, targets: Tensor) -> Tensor:
-        optimizer.zero_grad()
-        result = session.loss(session.model(inputs), targets)
-        loss = result[0] / result[1] if isinstance(result, tuple) else result
-        loss.backward()
-        optimizer.step()
-        return loss
+        return local_step(session, [(inputs, targets)])
 
     return step
 

@@ -10,18 +10,23 @@ from tenon.training.config import resolve as resolve_config
 from tenon.training.loop import open_session, run
 from tenon.training.recipe import recipe_named
 from tenon.training.relaunch import find_launcher
-from tenon.training.step import evaluate
+from tenon.training.step import autocasting, evaluate, local_step, share, to_device, unpack
 from tenon.training.terminal import Screen
 
 __all__ = [
     "REFUSED",
     "RunConfig",
     "Screen",
+    "autocasting",
     "evaluate",
     "find_launcher",
+    "local_step",
     "open_session",
     "recipe_named",
     "resolve",
     "resolve_config",
     "run",
+    "share",
+    "to_device",
+    "unpack",
 ]

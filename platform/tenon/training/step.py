@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
@@ -96,6 +96,28 @@ def train_step(
         scaler.step(session.optimizer)
         scaler.update()
     return total, count
+
+
+def local_step(
+    session: Session,
+    batches: Sequence[tuple[Nested, Nested]],
+    precision: Callable[[Session], AbstractContextManager[object]] = contextlib.nullcontext,
+) -> Tensor:
+    """Make a step of this rank alone on micro-batches, and return the last loss: what is captured as a graph.
+
+    There are no ranks, no gradient scaler and no data set in it; ``precision`` is the context of the forward
+    passes, ``autocasting`` or none.
+    """
+    session.optimizer.zero_grad()
+    for inputs, targets in batches:
+        with precision(session):
+            result = session.loss(session.model(inputs), targets)
+        loss: Tensor = result[0] / result[1] if isinstance(result, tuple) else result
+        (loss / len(batches) if len(batches) > 1 else loss).backward()
+    if session.config.clip_grad_norm is not None:
+        clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
+    session.optimizer.step()
+    return loss
 
 
 def _accumulate(

@@ -166,9 +166,11 @@ def _measure(
     cores = predict.usable_cores()
     threads = min(cluster.threads, cores)
     concurrent = max(1, min(cluster.ranks_per_node, cores // threads))
-    rehearsed = measure.rehearse(config, cluster.ranks, concurrent, threads, cluster.nodes)
+    rehearsed = measure.rehearse(config, cluster.ranks, concurrent, threads, cluster.nodes, graph=True)
     inputs = predict.Inputs(cluster, rehearsed, _engine(), concurrent, idle)
     _describe_computing(inputs, threads, cores, compute_ms)
+    if rehearsed.graph_remark:
+        inputs.remarks.append(f"Graph: {rehearsed.graph_remark}")
     if compute_ms is not None:
         inputs.compute = compute_ms / 1e3
     elif cluster.ranks > 1:

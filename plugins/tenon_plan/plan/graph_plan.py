@@ -16,6 +16,7 @@ import numpy as np
 import tenon
 from tenon.errors import ArgumentError, ConfigError, TenonError
 from tenon.extend import Aval, CapturedGraph, CompiledRunner, ExportedProgram, Node, Ref, sources_of
+from tenon_plan.plan.notes import Result
 from tenon_plan.plan.quantities import duration, size
 
 #: The most runs and seconds for which a program is measured, after one run that is not.
@@ -110,30 +111,65 @@ class GraphPlan:
             ],
         }
 
+    @classmethod
+    def read(cls, saved: Result) -> GraphPlan:
+        """Restore a plan from ``plain`` after a round trip through JSON."""
+        own, memory = {**saved}, saved["memory"]
+        del own["memory"]
+        kernels = [
+            Kernel(tuple(k["ops"]), tuple(k["modules"]), tuple(k["lines"]), k["seconds"])
+            for k in own.pop("kernels")
+        ]
+        return cls(**own, **memory, kernels=tuple(kernels))
+
     def rows(self) -> Iterator[tuple[str, str, str]]:
         """Yield section titles (with empty cells), and rows of a quantity, its value and a remark."""
         yield "memory", "", ""
         for kind, count in self.state.items():
             yield _TITLES.get(kind, f"{kind}s"), size(count), "counted"
         yield "arguments and results", size(self.arguments + self.results), "counted"
-        yield "intermediate values", size(self.arena), f"planned; {size(self.alive)} are needed at one time"
+        yield self._arena_row()
         yield "a run", "", ""
         yield "operations", f"{self.operations:,.0f}", "floating point, as far as ops state them"
-        yield "time", duration(self.seconds), f"measured here: median of {self.runs} runs on zeros"
+        yield self._time_row("measured here")
         if self.seconds:
             yield "speed", f"{self.operations / self.seconds / 1e9:.3g} GFLOP/s", ""
+        yield from self._kernel_rows()
+
+    def program_rows(self, time_remark: str) -> Iterator[tuple[str, str, str]]:
+        """Yield the rows of what only the compiled program says: memory, time, and the largest kernels."""
+        yield self._arena_row()
+        yield self._time_row(time_remark)
+        yield from self._kernel_rows()
+
+    def _arena_row(self) -> tuple[str, str, str]:
+        return "intermediate values", size(self.arena), f"planned; {size(self.alive)} are needed at one time"
+
+    def _time_row(self, remark: str) -> tuple[str, str, str]:
+        return "time", duration(self.seconds), f"{remark}: median of {self.runs} runs on zeros"
+
+    def _kernel_rows(self) -> Iterator[tuple[str, str, str]]:
         total = sum(kernel.seconds for kernel in self.kernels)
         largest = sorted(self.kernels, key=lambda kernel: -kernel.seconds)[:SHOWN]
         yield f"the largest of {len(self.kernels)} kernels", "", ""
         for kernel in largest:
             share = f"{100 * kernel.seconds / total:.0f} %" if total else ""
             places = ", ".join((*kernel.modules, *kernel.lines))
-            yield ", ".join(kernel.ops)[:60], share, places[:100]
+            yield _shown(kernel.ops), share, places[:100]
 
 
 #: Errors that ``Op.cost`` raises if shapes alone do not determine it.
 _UNKNOWN = (TenonError, TypeError, ValueError, AttributeError, LookupError, ArithmeticError)
 _TITLES = {"parameter": "parameters", "optimizer": "optimizer state", "tensor": "other tensors"}
+
+
+def _shown(ops: Sequence[str]) -> str:
+    """Return the names of ops as text, the first ones and the number of the others if they are many.
+
+    >>> _shown(["mul", "sub", "mul", "add", "mul"])
+    'mul, sub, mul + 2 more'
+    """
+    return ", ".join(ops) if len(ops) <= 4 else f"{', '.join(ops[:3])} + {len(ops) - 3} more"
 
 
 def is_graph(what: str) -> bool:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tenon.errors import ConfigError, LaunchError, TrainingError
 from tenon.extend import process_environment, run_parts
+from tenon_plan.plan.graph_plan import GraphPlan
 from tenon_plan.plan.notes import Note, Result
 from tenon_plan.plan.rehearsal import STEPS, WARM_STEPS, Task
 from tenon_plan.plan.replay import MARK
@@ -35,6 +36,9 @@ class Rehearsed:
     processor: float
     """Processor seconds of a step, over all its threads."""
     copied_per_second: float
+    graph: GraphPlan | None = None
+    """Of the captured graph of the step, where one was asked for and could be captured."""
+    graph_remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,25 @@ class Link:
 
 
 def rehearse(
-    config: run_parts.RunConfig, ranks: int, together: int, threads: int, nodes: int = 1
+    config: run_parts.RunConfig,
+    ranks: int,
+    together: int,
+    threads: int,
+    nodes: int = 1,
+    *,
+    graph: bool = False,
 ) -> Rehearsed:
-    """Run ``together`` concurrent rehearsals of a rank of ``ranks`` on ``nodes``, with ``threads`` each."""
+    """Run ``together`` concurrent rehearsals of a rank of ``ranks`` on ``nodes``, with ``threads`` each.
+
+    ``graph``: whether the first of them plans the graph of the step too, when all have measured theirs.
+    """
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         paths = []
         for index in range(together):
             path = Path(folder) / f"task-{index}.json"
-            task = Task(_quiet(config, folder), ranks, folder, index, together, nodes > 1)
+            task = Task(
+                _quiet(config, folder), ranks, folder, index, together, nodes > 1, graph and not index
+            )
             path.write_text(json.dumps(asdict(task)))
             paths.append(path)
         _run_concurrently(paths, threads)
@@ -83,6 +98,8 @@ def rehearse(
         tuple(tuple(outcome["seconds"]) for outcome in outcomes),
         max(outcome["processor"] for outcome in outcomes),
         min(outcome["copied_per_second"] for outcome in outcomes),
+        GraphPlan.read(first["graph"]["plan"]) if first["graph"].get("plan") else None,
+        first["graph"].get("remark", ""),
     )
 
 

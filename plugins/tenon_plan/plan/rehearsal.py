@@ -28,7 +28,7 @@ from tenon.data.combined import Subset
 from tenon.data.dataset import Splits
 from tenon.errors import TenonError
 from tenon.extend import Communicator, Session, engine, hookimpl, register, run_parts
-from tenon_plan.plan import memory
+from tenon_plan.plan import memory, step_graph
 from tenon_plan.plan.notes import Note, Result
 
 WARM_STEPS, WARM_SECONDS = 5, 2.0
@@ -44,6 +44,7 @@ class Task:
     """The task of one of ``together`` concurrent rehearsals, which wait for each other in ``folder``.
 
     ``overlaps``: whether all-reduces would overlap with backward, as they do between nodes.
+    ``graph``: whether to plan the graph of the step too.
     """
 
     config: dict[str, object]
@@ -52,6 +53,7 @@ class Task:
     index: int
     together: int
     overlaps: bool = False
+    graph: bool = False
 
 
 class _AllStepsDone(Exception):
@@ -224,6 +226,7 @@ def rehearse(task: Task) -> Result:
         before = memory.resident()
         run_parts.evaluate(session, session.data.test)
         evaluation = recorder.resident + max(0, memory.peak() - before)
+        graph = step_graph.plan(session) if task.graph else {}
     trained = [p for p in session.model.parameters() if p.requires_grad]
     state = [value for entry in session.optimizer.state.values() for value in entry.values()]
     return {
@@ -243,6 +246,7 @@ def rehearse(task: Task) -> Result:
             "peak": recorder.peak,
             "evaluation": evaluation,
         },
+        "graph": graph,
     }
 
 

@@ -141,6 +141,7 @@ class Plan:
             "samples_per_second": None if times.step is None else self.batch / times.step,
             "speedup": self.speedup,
             "efficiency": None if self.speedup is None else self.speedup / cluster.ranks,
+            "graph": None if self.inputs.rehearsed.graph is None else self.inputs.rehearsed.graph.plain(),
             "bottleneck": self.bottleneck,
             "assumptions": self.assumptions,
         }  # fmt: skip
@@ -174,6 +175,7 @@ class Plan:
             yield "sent by each rank", size(self.sent) if on_network else "nothing", where
         yield from self._memory_rows()
         yield from self._time_rows()
+        yield from self._graph_rows()
 
     def _memory_rows(self) -> Iterator[tuple[str, str, str]]:
         usage = self.memory()
@@ -215,6 +217,19 @@ class Plan:
                 efficiency = f"{100 * self.speedup / cluster.ranks:.0f} % of {cluster.ranks} times"
                 yield "against one rank", f"{most}{self.speedup:.3g} times", efficiency
         yield "bottleneck", "", self.bottleneck
+
+    def _graph_rows(self) -> Iterator[tuple[str, str, str]]:
+        """Yield what the captured graph of the step says; nothing if there is none."""
+        graph = self.inputs.rehearsed.graph
+        if graph is None:
+            return
+        yield "graph of a step", "", ""
+        yield "calls of ops", f"{graph.calls:,}", f"as recorded; {len(graph.kernels)} kernels when compiled"
+        yield "operations", f"{graph.operations:,.0f}", "floating point, as far as ops state them"
+        if self.inputs.cluster.sharing == 1 and self.times.compute:
+            rate = graph.operations / self.times.compute / 1e9
+            yield "speed of computing", f"{rate:.3g} GFLOP/s", ""
+        yield from graph.program_rows("tenon.compile of the step takes this")
 
 
 def show(prediction: Plan) -> None:
