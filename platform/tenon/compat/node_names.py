@@ -15,7 +15,6 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.tape import next_number
 from tenon.engine.types import OpFunction
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
 
 F = TypeVar("F", bound=OpFunction)
 #: A name without ``Backward``; two names, the first one for a tuple of results, the second one for a single
@@ -109,16 +108,12 @@ def titled(title: Title) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:  # those of ``function``
-            try:
-                if not MODE.enabled:  # no node, no name
-                    return function(*args, **kwargs)
-                # A view that is written to gets the history of its base.
-                written_view = is_inplace and (*args, *kwargs.values())[0]._view is not None
-                start = next_number()
-                result = function(*args, **kwargs)
-            except FAILURES:
-                refuse_numbers(function, args, kwargs)
-                raise
+            if not MODE.enabled:  # no node, no name
+                return function(*args, **kwargs)
+            # A view that is written to gets the history of its base.
+            written_view = is_inplace and getattr((*args, *kwargs.values())[0], "_view", None) is not None
+            start = next_number()
+            result = function(*args, **kwargs)
             is_tuple = isinstance(result, tuple)
             names = (title if isinstance(title, str) else title(*args, **kwargs)).split()
             for part in (result if is_tuple else (result,)) if names else ():

@@ -11,6 +11,7 @@ from functools import cache, partial
 from types import CodeType, FunctionType
 
 from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, call_overrides, can_override
+from tenon.engine.wrong_arguments import guard
 
 #: The function that PyTorch passes to a handler where Python calls the method of an operator.
 _PASSED_FUNCTION = {
@@ -70,6 +71,7 @@ def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str
     """Register the public functions of a namespace; ``bare`` ones, which take no tensor, only modes
     override."""
     members = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
+    guard(members.values(), first=int(namespace != "torch.Tensor"))
     NAMESPACES.setdefault(namespace, {}).update(members)
     BARE.update(id(members[name]) for name in bare)
     if _reasons:
@@ -78,7 +80,8 @@ def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str
 
 def register_methods(cls: type) -> None:
     """Register the methods and properties of Tensor."""
-    NAMESPACES["torch.Tensor"] = methods_of(cls)
+    NAMESPACES["torch.Tensor"] = members = methods_of(cls)
+    guard(members.values(), first=0)
 
 
 def methods_of(cls: type) -> dict[str, FunctionType | property]:

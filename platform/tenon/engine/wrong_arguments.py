@@ -1,75 +1,147 @@
-"""PyTorch's TypeError for a number in a tensor's place, found after a function has failed on it.
+"""PyTorch's TypeError for what is no tensor in a tensor's place, found after a function has failed on it.
 
-Public functions do not check their arguments' types, which would cost every call; those that fail are looked
-at again: ``except FAILURES: refuse_numbers(function, args, kwargs); raise``.
+Functions do not check their arguments' types, which would cost every call; the arguments of one that fails
+are looked at again. ``guard`` gives functions a handler for that, at no cost to calls
+(``exception_table.py``). A generated function, whose parameters are not in its code, says
+``except FAILURES: refuse_wrong(method, args, kwargs); raise``.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType
-from typing import Any, TypeVar
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import CodeType, FunctionType
 
 import numpy as np
 
-F = TypeVar("F", bound=Callable[..., object])
+from tenon.engine.exception_table import with_handler
+from tenon.engine.value import Value
 
-#: What an array's use of a number may raise: the number has no such attribute, size or axis.
-FAILURES = (AttributeError, TypeError, ValueError, IndexError, RuntimeError)
-#: Annotations of parameters that take tensors only.
-_TENSOR = frozenset(("Tensor", "Tensor | None"))
+#: What a function may raise if an argument is no tensor: that has no such attribute, size, axis or dtype.
+FAILURES = (AttributeError, TypeError, ValueError, LookupError, RuntimeError)
 _NUMBERS = (bool, int, float, complex, np.generic)
+#: Parts of annotations -> what they allow beside a tensor.
+_ALLOWED: dict[str, tuple[type, ...]] = {
+    "Tensor": (),
+    "None": (type(None),),
+    **dict.fromkeys(("Number", "int", "float", "complex", "bool"), _NUMBERS),
+}
+_SEQUENCES = frozenset(("Sequence[Tensor]", "Sequence[Tensor] | None", "Tensors"))
+#: Annotations of ``*tensors``.
+_REST = frozenset(("Tensor", "Tensor | Sequence[Tensor]"))
+#: The name of ``_look_again`` in the namespaces of guarded functions.
+_HANDLER = "_refuse_wrong_arguments"
+#: Id of a guarded function's code -> that code, the function, and the position of its first parameter.
+_GUARDED: dict[int, tuple[CodeType, FunctionType, int]] = {}
 
 
-def refuse_numbers(
+def guard(functions: Iterable[object], first: int = 1) -> None:
+    """Let ``functions`` that fail on what is no tensor in a tensor's place raise PyTorch's TypeError instead.
+
+    The position of their first parameter is ``first``: 0 for methods.
+    """
+    for function in functions:
+        inner = inspect.unwrap(function) if callable(function) else None
+        if not isinstance(inner, FunctionType) or _HANDLER in inner.__code__.co_names:
+            continue
+        annotations = inner.__annotations__
+        if any("Tensor" in str(annotations[name]) for name in annotations if name != "return"):
+            code = with_handler(inner.__code__, _HANDLER)
+            if code is not None:
+                inner.__code__ = code
+                inner.__globals__[_HANDLER] = _look_again
+                _GUARDED[id(code)] = code, inner, first
+
+
+def _look_again() -> None:
+    """Raise TypeError if the caller, handling an exception, got what is no tensor in a tensor's place."""
+    if isinstance(sys.exception(), FAILURES):
+        frame = sys._getframe(1)
+        code, function, first = _GUARDED[id(frame.f_code)]
+        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+        arguments = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
+        _refuse(function, arguments, function.__name__, first)
+
+
+def refuse_wrong(
     function: Callable[..., object],
     args: Sequence[object],
     kwargs: Mapping[str, object],
     name: str | None = None,
     first: int = 1,
 ) -> None:
-    """Raise TypeError if a number is among the arguments that ``function`` annotates as tensors.
+    """Raise TypeError if what is no tensor is among the arguments that ``function`` annotates as tensors.
 
     ``name`` is what the user called, by default the function's name; the argument after ``self`` is the first
     of a method (``first=0``).
     """
+    function = inspect.unwrap(function)
     try:
-        bound = inspect.signature(function).bind(*args, **kwargs).arguments
+        bound = inspect.signature(function).bind(*args, **kwargs)
     except (TypeError, ValueError):  # wrong names or too many, of which the error tells
         return
-    parameters = inspect.signature(function).parameters
-    for position, (argument, value) in enumerate(bound.items(), first):
-        annotation: object = parameters[argument].annotation
-        if isinstance(value, _NUMBERS) and annotation in _TENSOR:
-            raise wrong_type(name or function.__name__, argument, position, value) from None
+    _refuse(function, bound.arguments, name or function.__name__, first)
 
 
-def wrong_type(name: str, argument: str, position: int, value: object) -> TypeError:
-    """PyTorch's error for ``value`` in place of a tensor."""
+def _refuse(function: Callable[..., object], arguments: Mapping[str, object], name: str, first: int) -> None:
+    """Raise TypeError for the first of ``arguments``, in the order of parameters, of a wrong type."""
+    rest = _rest(function)
+    for position, (argument, value) in enumerate(arguments.items(), first):
+        annotation = function.__annotations__.get(argument)
+        if not isinstance(annotation, str) or is_tensor_like(value):
+            continue
+        if argument == rest and isinstance(value, tuple):
+            if annotation in _REST:
+                need_tensors(value[0] if len(value) == 1 and isinstance(value[0], (list, tuple)) else value)
+        elif annotation in _SEQUENCES:
+            if isinstance(value, (list, tuple)):
+                need_tensors(value, position)
+            elif value is not None or "None" not in annotation:
+                raise wrong_type(name, argument, position, value, "tuple of Tensors") from None
+        elif (allowed := _allowed(annotation)) is not None and not isinstance(value, allowed):
+            raise wrong_type(name, argument, position, value) from None
+
+
+def _rest(function: Callable[..., object]) -> str | None:
+    """The name of the parameter ``*args`` of ``function``."""
+    code = getattr(function, "__code__", None)
+    if code is None or not code.co_flags & inspect.CO_VARARGS:
+        return None
+    name: str = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    return name
+
+
+def is_tensor_like(value: object) -> bool:
+    """Whether ``value`` is a tensor or of a class that overrides functions."""
+    return isinstance(value, Value) or hasattr(type(value), "__torch_function__")
+
+
+def need_tensors(values: Sequence[object], position: int = 1) -> None:
+    """Raise PyTorch's TypeError for the first of ``values``, the argument at ``position``, not a tensor."""
+    for index, value in enumerate(values):
+        if not is_tensor_like(value):
+            raise TypeError(
+                f"expected Tensor as element {index} in argument {position - 1}, but got {_name(value)}"
+            ) from None
+
+
+@functools.cache
+def _allowed(annotation: str) -> tuple[type, ...] | None:
+    """The types that ``annotation`` allows beside a tensor; None if it is not of tensors and numbers only."""
+    parts = annotation.split(" | ")
+    if "Tensor" not in parts or not _ALLOWED.keys() >= set(parts):
+        return None
+    return tuple(kind for part in parts for kind in _ALLOWED[part])
+
+
+def wrong_type(name: str, argument: str, position: int, value: object, kind: str = "Tensor") -> TypeError:
+    """PyTorch's error for ``value`` in place of a tensor, or of the ``kind`` of argument that it must be."""
+    where = f"argument '{argument}' (position {position})"
+    return TypeError(f"{name}(): {where} must be {kind}, not {_name(value)}")
+
+
+def _name(value: object) -> str:
     kind = type(value)
-    type_name = f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__
-    return TypeError(f"{name}(): argument '{argument}' (position {position}) must be Tensor, not {type_name}")
-
-
-def refusing_numbers(function: F) -> F:
-    """Decorate ``function``: a number in a tensor's place is a TypeError in PyTorch's words."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:  # those of ``function``
-        try:
-            return function(*args, **kwargs)
-        except FAILURES:
-            refuse_numbers(function, args, kwargs)
-            raise
-
-    return call  # type: ignore[return-value]
-
-
-def refuse_numbers_in(namespace: dict[str, object], names: Sequence[str]) -> None:
-    """Decorate the functions ``names`` of a module, which nobody calls in a loop over small tensors."""
-    for name in names:
-        function = namespace[name]
-        if isinstance(function, FunctionType):
-            namespace[name] = refusing_numbers(function)
+    return f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__

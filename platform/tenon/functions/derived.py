@@ -15,7 +15,7 @@ import numpy as np
 from tenon.compat.rerouting import rerouted_for
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
+from tenon.engine.wrong_arguments import FAILURES, refuse_wrong
 from tenon.errors import DTypeError
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.creation.factories import write_out, written
@@ -71,7 +71,7 @@ def _called(method: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     try:
         return method(*args, **kwargs)
     except FAILURES:
-        refuse_numbers(method, args, kwargs)
+        refuse_wrong(method, args, kwargs)
         raise
 
 
@@ -88,7 +88,7 @@ def derive(name: str) -> Function:
             try:
                 return method(*args)  # the common case: 0.15 us less
             except FAILURES:
-                refuse_numbers(method, args, kwargs)
+                refuse_wrong(method, args, kwargs)
                 raise
         if kwargs:
             kwargs = {_NUMPY_NAMES.get(k, k): v for k, v in kwargs.items()}

@@ -18,7 +18,6 @@ from tenon import dtypes, ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.device import as_device
-from tenon.engine.wrong_arguments import refuse_numbers_in
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import write_into
 from tenon.kernels.shapes import normalize_axis
@@ -381,5 +380,4 @@ def ifftshift(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
     return input.roll([(input.raw.shape[a] + 1) // 2 for a in axes], axes) if axes else input.clone()
 
 
-refuse_numbers_in(globals(), __all__)
 register("torch.fft", {name: globals()[name] for name in __all__}, bare=["fftfreq", "rfftfreq"])

@@ -17,7 +17,6 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import MODE
-from tenon.engine.wrong_arguments import refuse_numbers_in
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.contraction import chained
 from tenon.functions.derived import write_into
@@ -374,5 +373,4 @@ def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> T
     return A.diagonal(offset, dim1, dim2)
 
 
-refuse_numbers_in(globals(), __all__)
 register("torch.linalg", {name: globals()[name] for name in __all__})

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tenon.engine.watchers import WATCHERS
-from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
 from tenon.errors import UnsupportedError
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -59,10 +58,6 @@ def with_layout(make: F) -> F:
             check_layout(make.__name__, {"layout": layout})
         if WATCHERS.around_creation is not None:
             return WATCHERS.around_creation(make.__name__, make, args, options)
-        try:
-            return make(*args, **options)
-        except FAILURES:
-            refuse_numbers(make, args, options)
-            raise
+        return make(*args, **options)
 
     return wrapped  # type: ignore[return-value]

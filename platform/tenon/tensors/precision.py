@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from tenon.engine.grad_mode import MODE
-from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -44,13 +43,9 @@ def runs_in(policy: str, cuda: str | None = None) -> Callable[[Function], Functi
         @functools.wraps(function)
         def chosen(*args: object, **kwargs: object) -> object:
             call = MODE.casts
-            try:
-                if call is None:
-                    return function(*args, **kwargs)
-                return call(policies, function, args, kwargs)
-            except FAILURES:
-                refuse_numbers(function, args, kwargs)
-                raise
+            if call is None:
+                return function(*args, **kwargs)
+            return call(policies, function, args, kwargs)
 
         return cast(Function, chosen)
 

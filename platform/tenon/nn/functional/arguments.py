@@ -8,6 +8,7 @@ from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 from tenon.dtypes import as_dtype
+from tenon.engine.wrong_arguments import wrong_type
 from tenon.errors import (
     GradError,
     ModuleTypeError,
@@ -70,7 +71,7 @@ def check_kernel(sizes: Sequence[int]) -> None:
 def batched(x: Tensor, rank: int, name: str) -> tuple[Tensor, bool]:
     """Return ``x`` with a batch axis, and whether one was added."""
     if not isinstance(x, Tensor):
-        raise ModuleTypeError(f"{name}(): argument 'input' must be Tensor, not {type(x).__name__}.")
+        raise wrong_type(name, "input", 1, x)
     if x.raw.ndim == rank + 2:
         return x, False
     if x.raw.ndim == rank + 1:

@@ -12,10 +12,10 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
+from tenon.engine.wrong_arguments import wrong_type
 from tenon.errors import (
     DTypeError,
     IndexRangeError,
-    ModuleTypeError,
     ModuleValueError,
     OptionError,
     ShapeError,
@@ -43,9 +43,7 @@ def embedding(
     ``sparse`` has no effect but a warning: the gradient is dense here, with the same values.
     """
     if not isinstance(input, Value):
-        raise ModuleTypeError(
-            f"embedding(): argument 'indices' must be Tensor, not {type(input).__name__}. Use tenon.tensor."
-        )
+        raise wrong_type("embedding", "input", 1, input)
     _warn_of_sparse(sparse, weight)
     if weight.raw.ndim != 2:
         raise ShapeError(f"embedding: 'weight' must be 2-D, got {list(weight.raw.shape)}.")

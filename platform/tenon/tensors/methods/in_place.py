@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
+from tenon.engine.wrong_arguments import FAILURES, refuse_wrong
 from tenon.tensors.inplace import inplace
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ def through_method(name: str) -> Callable[..., Tensor]:
         try:
             return inplace(out_of_place, self, *args, **kwargs)
         except FAILURES:
-            refuse_numbers(out_of_place, (self, *args), kwargs, f"{name}_", first=0)
+            refuse_wrong(out_of_place, (self, *args), kwargs, f"{name}_", first=0)
             raise
 
     return as_inplace_form(method, name)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import TypeVar
 
-from tenon.engine.wrong_arguments import FAILURES, refuse_numbers
 from tenon.errors import ArgumentError
 
 T = TypeVar("T")
@@ -27,13 +26,9 @@ def translated(kwargs: Mapping[str, T]) -> dict[str, T]:
 def _accepting_both(method: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(method)
     def call(self: object, *args: object, **kwargs: object) -> T:
-        try:
-            if not kwargs:  # 0.2 us less than passing none
-                return method(self, *args)
-            return method(self, *args, **translated(kwargs))
-        except FAILURES:
-            refuse_numbers(method, (self, *args), kwargs, first=0)
-            raise
+        if not kwargs:  # 0.2 us less than passing none
+            return method(self, *args)
+        return method(self, *args, **translated(kwargs))
 
     return call
 
