@@ -7,6 +7,7 @@ import pytest
 
 import tenon
 from tenon import nn
+from tenon.engine.aval import Aval
 from tenon.errors import ArgumentError, BundleError, CaptureError, LoweringError, ShapeError
 from tenon.export import Runner, capture, lower, save, sizes, verify
 from tenon.export.bundle import load
@@ -49,6 +50,85 @@ def test_every_model_takes_any_batch(name):
             expected = flat(example.model(*args))
         for mine, own in zip(flat(graph.run(*args)), expected, strict=True):
             assert tenon.allclose(mine, own, atol=1e-5)
+
+
+def test_sizes_are_resolved_once_until_the_graph_is_edited(monkeypatch):
+    graph = capture(lambda x: (x * 2).reshape(-1) + 1, tenon.ones(3, 4), dynamic={"x": {0: "batch"}})
+    resolved = []
+    at = type(graph).at
+    monkeypatch.setattr(type(graph), "at", lambda self, **sizes: resolved.append(sizes) or at(self, **sizes))
+
+    for size in (2, 5, 2, 5):
+        assert graph.run(tenon.ones(size, 4)).tolist() == [3.0] * 4 * size
+    assert resolved == [{"batch": 2}, {"batch": 5}]
+    mul, _, add = graph.calls
+    for edit, result in (
+        (lambda: setattr(mul, "args", (mul.args[0], 3.0)), 4.0),
+        (lambda: setattr(add, "op", tenon.ops.sub), 2.0),
+        (lambda: graph.outputs.__setitem__(0, mul.out()), 3.0),
+    ):
+        edit()
+        for _ in range(2):
+            assert graph.run(tenon.ones(2, 4)).ravel().tolist() == [result] * 8
+    assert len(resolved) == 5
+    with pytest.raises(ShapeError, match="does not hold for batch = 2"):
+        del graph.symbolic[graph.calls[1]]
+        graph.outputs[0] = add.out()
+        graph.run(tenon.ones(2, 4))
+
+
+def test_arguments_that_are_edited_in_place_are_resolved_anew():
+    graph = capture(lambda x: x.split([1, 3], 1)[0] * 1.5, tenon.ones(3, 4), dynamic={"x": {0: "batch"}})
+    assert graph.run(tenon.ones(2, 4)).shape == (2, 1)
+    split, mul = graph.calls
+    graph.symbolic = {node: dict(sizes) for node, sizes in graph.symbolic.items()}
+
+    split.attrs["sizes"] = [2, 2]
+    split.avals = tuple(type(a)((3, 2), a.dtype) for a in split.avals)
+    mul.avals = split.avals[:1]
+    assert graph.run(tenon.ones(2, 4)).shape == (2, 2)
+    split.attrs["sizes"][:] = [1, 3]
+
+    with pytest.raises(ShapeError, match="does not hold"):
+        graph.run(tenon.ones(2, 4))
+
+
+def test_calls_that_are_added_have_the_sizes_of_their_arguments():
+    dynamic = {"x": {0: "batch"}, "y": {0: "batch"}}
+    graph = capture(lambda x, y: (x * 2, y + 1), tenon.ones(3, 4), tenon.ones(3, 4), dynamic=dynamic)
+    (x, y), f = graph.outputs, tenon.ops
+    size = graph.with_sizes(x.node).avals[0].shape[0]
+
+    swapped = graph.call(f.transpose, (y,), {"axis0": 0, "axis1": 1}, (Aval((4, 3), x.aval.dtype),))
+    product = graph.call(f.matmul, (x, swapped.out()), {}, (Aval((3, 3), x.aval.dtype),))
+    joined = graph.call(f.cat, (x, y), {"axis": 0}, (Aval((6, 4), x.aval.dtype),))
+    flat = graph.call(
+        f.reshape, (product.out(),), {"shape": (size, 1, size)}, (Aval((size, 1, size), x.aval.dtype),)
+    )
+    graph.outputs = [flat.out(), joined.out()]
+
+    graph.verify()
+    text = str(graph)
+    assert "float32[batch, batch] = matmul" in text and "float32[2*batch, 4] = cat" in text
+    assert "float32[batch, 1, batch] = reshape(%5, shape=(batch, 1, batch))" in text
+    for batch in (1, 2, 5):
+        a, b = tenon.randn(batch, 4), tenon.randn(batch, 4)
+        mine = graph.run(a, b)
+        tenon.testing.assert_close(mine[0], ((a * 2) @ (b + 1).T)[:, None])
+        tenon.testing.assert_close(mine[1], tenon.cat([a * 2, b + 1]))
+
+
+def test_shapes_are_found_again_after_an_edit():
+    graph = capture(lambda x: x.sum(1).exp(), tenon.ones(3, 4), dynamic={"x": {0: "batch"}})
+    total, exp = graph.calls
+    total.attrs["axes"], total.avals, exp.avals = (0,), *[(Aval((4,), total.avals[0].dtype),)] * 2
+
+    with pytest.raises(ShapeError, match=r"does not hold for batch = 2: .*graph\.infer_sizes\(\)"):
+        graph.run(tenon.ones(2, 4))
+    graph.infer_sizes()
+
+    assert "float32[4] = sum" in str(graph) and "batch" not in str(graph).splitlines()[2]
+    tenon.testing.assert_close(graph.run(tenon.ones(2, 4)), tenon.full((4,), math.exp(2)))
 
 
 def test_the_text_shows_expressions():

@@ -20,20 +20,13 @@ from tenon.errors import ArgumentError, CaptureError
 from tenon.export import naming
 from tenon.export.axes import declared_axes
 from tenon.export.captured import CapturedGraph
-from tenon.export.dynamic import (
-    CHOICES,
-    Choice,
-    at_example,
-    example_symbols,
-    merged,
-    resized,
-    sample_sizes,
-)
+from tenon.export.dynamic import at_example, example_symbols, merged, resized
 from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument
 from tenon.export.simplify import simplify
 from tenon.export.spelled_constants import spell_constants
 from tenon.export.spelled_numbers import spell_numbers
+from tenon.export.symbolic.samples import CHOICES, Choice, sample_sizes
 from tenon.graph import shape_requests
 from tenon.graph.graph import Node, Write
 from tenon.random.generator import fork_rng

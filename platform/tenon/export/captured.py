@@ -7,12 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tenon.engine.types import Array, Nested
+from tenon.engine.aval import Aval
+from tenon.engine.op import Op
+from tenon.engine.types import Array, Attrs, Nested
 from tenon.errors import ArgumentError, GraphError, ShapeError
-from tenon.export.places import Path, put
+from tenon.export.places import Path, expressions, put
 from tenon.export.runner import SingleRun
 from tenon.export.signature import ScalarInput, Signature
 from tenon.export.sizes import Expression
+from tenon.export.symbolic.inferred import infer_sizes
+from tenon.export.symbolic.resolved import Resolved
 from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, printed_lines, shown_ref
 from tenon.graph.scalars import question_text
 from tenon.graph.shape_requests import ShapeRequest
@@ -83,6 +87,8 @@ class CapturedGraph(Graph):
         #: The integers in nodes that are expressions of symbols. The nodes themselves have those of the
         #: example.
         self.symbolic: dict[Node, dict[Path, Expression]] = {}
+        #: The graph at the sizes of earlier runs.
+        self.resolved = Resolved()
         #: Of a graph captured ``as_run``, the sizes with which code reshaped, split and sliced, in order.
         self.shape_requests: list[ShapeRequest] = []
 
@@ -130,6 +136,29 @@ class CapturedGraph(Graph):
             put(own, self.symbolic.get(node, {}))
         return result
 
+    def call(self, op: Op, args: tuple[NodeArgument, ...], attrs: Attrs, avals: tuple[Aval, ...]) -> Node:
+        """Add a call of ``op`` with outputs of shapes and dtypes ``avals``; see ``infer_sizes``.
+
+        Integers may be expressions of symbols, as those of nodes that ``with_sizes`` returns.
+        """
+        node = super().call(op, args, attrs, avals)
+        if self.symbols:
+            given = dict(expressions(node))
+            if given:
+                self.symbolic[node] = given
+                examples = {name: symbol.example for name, symbol in self.symbols.items()}
+                put(node, {path: size.at(examples) for path, size in given.items()})
+            infer_sizes(self, [node])
+        return node
+
+    def infer_sizes(self) -> None:
+        """Find the shapes of all calls that depend on sizes that may change, after an edit of the graph.
+
+        ``call`` does so for its node. In arguments and attrs, as ``shape`` of a reshape, integers that follow
+        from sizes have to be expressions already, in ``symbolic`` or in what ``call`` is given.
+        """
+        infer_sizes(self, self.calls)
+
     def at(self, **sizes: int) -> CapturedGraph:
         """Return a copy of the graph for these sizes of its symbols: all its sizes are plain integers.
 
@@ -150,7 +179,11 @@ class CapturedGraph(Graph):
             result.verify()
         except GraphError as error:
             assignments = ", ".join(f"{name} = {size}" for name, size in symbol_sizes.items())
-            raise ShapeError(f"the graph does not hold for {assignments}: {error}") from error
+            raise ShapeError(
+                f"the graph does not hold for {assignments}: {error} After an edit of nodes, "
+                "graph.infer_sizes() finds the shapes that depend on these sizes; expressions in arguments "
+                "and attrs belong in graph.symbolic."
+            ) from error
         return result
 
     def example_arguments(self) -> tuple[Nested, ...]:

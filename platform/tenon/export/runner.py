@@ -21,6 +21,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.export.captured import CapturedGraph, Guard
+    from tenon.export.symbolic.resolved import AtSizes
 
 
 #: The maximum number of sizes for which a runner caches the graph.
@@ -51,7 +52,7 @@ class Runner:
         #: By label, the present arrays of parameters, buffers and optimizer state.
         self.state: dict[str, np.ndarray] = self._initial_state()
         #: The graph at the sizes of earlier runs.
-        self._at: dict[tuple[tuple[str, int], ...], CapturedGraph] = {}
+        self._at: AtSizes = {}
         #: By name, the arguments that the last run changed in place.
         self.changed: dict[str, np.ndarray] = {}
         #: By name, the number that the next run reads: set a learning rate here.
@@ -102,8 +103,14 @@ class Runner:
 class SingleRun(Runner):
     """A runner for one run: it reads the graph's parameters and state where they are, without a copy.
 
-    A run replaces arrays in ``state`` and writes into none, so that the graph's stay as they are.
+    A run replaces arrays in ``state`` and writes into none, so that the graph's stay as they are. Of a graph
+    with free sizes, what earlier runs resolved is read too, unless the graph was edited.
     """
+
+    def __init__(self, graph: CapturedGraph) -> None:
+        super().__init__(graph)
+        if graph.symbols:
+            self._at = graph.resolved.of(graph)
 
     def _initial_state(self) -> dict[str, np.ndarray]:
         return {node.label: as_array(node.value) for node in self.graph.states}

@@ -102,7 +102,10 @@ class _Reader:
         self.states: dict[str, str] = {}
         self.scalars: list[ScalarInput] = []
         self.names: set[str] = set()
+        #: The sizes of the example by name, and the symbols: the graph gets them when all nodes are read,
+        #: which have their expressions already.
         self.sizes: dict[str, int] = {}
+        self.symbols: dict[str, Symbol] = {}
         self.decoder = values.Decoder(self._ref, [*document.get("symbols", ())])
 
     def graph(self) -> CapturedGraph:
@@ -122,6 +125,7 @@ class _Reader:
                 self._node(entry)
             except (LookupError, TypeError, ValueError, TenonError) as error:
                 raise BundleError(f"node {position}: {error}") from error
+        graph.symbols = self.symbols
         graph.outputs = [self._ref(ref) for ref in as_list(document["outputs"])]
         graph.writes = [
             Write(graph.nodes[_index(w["target"], len(graph.nodes))], self._ref(w["value"]))
@@ -141,7 +145,7 @@ class _Reader:
         numbers = [example, least] + ([] if most is None else [most])
         if not name.isidentifier() or any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
             raise BundleError(f"the symbol {name!r:.80} has no sensible sizes.")
-        self.result.symbols[name] = Symbol(example, least, most)
+        self.symbols[name] = Symbol(example, least, most)
         self.sizes[name] = example
 
     def _dynamic(self) -> dict[str, dict[int, str]]:

@@ -293,7 +293,7 @@ class Graph:
             if node in earlier:
                 raise GraphError(f"node {position} ({node!r}) is in the graph twice.")
             earlier.add(node)
-            for index, (right, own) in enumerate(zip(_inferred(node), node.avals, strict=False)):
+            for index, (right, own) in enumerate(zip(inferred(node), node.avals, strict=False)):
                 # A backend's kernel of a composite may return narrow floats where the parts do not.
                 parts = isinstance(node.op, Composite) and right.shape == own.shape
                 if right != own and not parts:
@@ -345,7 +345,7 @@ def _exists(ref: Ref) -> bool:
 _OF_RULES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
-def _inferred(node: Node) -> tuple[Aval, ...]:
+def inferred(node: Node) -> tuple[Aval, ...]:
     """Return the avals that a node must have, as far as they follow from its arguments."""
     if node.kind == "constant":
         return (aval_of(node.value),)

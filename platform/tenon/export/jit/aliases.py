@@ -39,10 +39,6 @@ class Apart:
             outside = self.fresh[number] and root.kind != "call"
             if outside or any(r is root and i not in self.shared[number] for i, r in enumerate(roots)):
                 copied = graph.call(table["clone"], (ref,), {}, (ref.aval,))
-                own = graph.symbolic.get(ref.node, {})
-                shape = {("shape", 0, p[2]): size for p, size in own.items() if p[:2] == ("shape", ref.index)}
-                if shape:
-                    graph.symbolic[copied] = shape
                 graph.outputs[index] = copied.out()
                 root = copied
             roots.append(root)

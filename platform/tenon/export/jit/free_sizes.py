@@ -21,9 +21,9 @@ from tenon.errors import CaptureError
 from tenon.export import naming
 from tenon.export.capture import captured_at_sizes
 from tenon.export.captured import CapturedGraph
-from tenon.export.dynamic import CHOICES, Choice
 from tenon.export.jit.recording import Recording
 from tenon.export.spelled_constants import spell_constants
+from tenon.export.symbolic.samples import CHOICES, Choice
 from tenon.graph.graph import Ref
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.pytree import tree_flatten, tree_unflatten
