@@ -411,3 +411,17 @@ def test_numbers_without_a_simple_expression_are_not_fitted():
 
     assert sizes.fit([2 ** s["n"] for s in samples], samples) is None
     assert sizes.fit(list(np.random.default_rng(0).integers(0, 1000, 5)), samples) is None
+
+
+def test_the_range_of_a_size_starts_where_the_graph_holds():
+    graph = capture(
+        lambda x, y: (x[:3], y * 2),
+        tenon.randn(5, 2),
+        tenon.randn(4),
+        dynamic={"x": {0: "rows"}, "y": {0: "count"}},
+    )
+
+    assert {name: symbol.least for name, symbol in graph.symbols.items()} == {"rows": 3, "count": 0}
+    with pytest.raises(ShapeError, match=r"rows .* = 2 is out of range: it may be 3 or more"):
+        graph.run(tenon.randn(2, 2), tenon.randn(4))
+    assert graph.run(tenon.randn(3, 2), tenon.randn(0))[1].shape == (0,)

@@ -20,7 +20,7 @@ from tenon.errors import ArgumentError, CaptureError
 from tenon.export import naming
 from tenon.export.axes import declared_axes
 from tenon.export.captured import CapturedGraph
-from tenon.export.dynamic import at_example, example_symbols, merged, resized
+from tenon.export.dynamic import at_example, example_symbols, from_least_sizes, merged, resized
 from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument
 from tenon.export.simplify import simplify
@@ -147,7 +147,7 @@ def captured_at_sizes(
         spell_numbers(graphs, samples)
         merged_graph = merged(graphs, samples)
         example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
-        return at_example(merged_graph, symbols, axes, example)
+        return from_least_sizes(at_example(merged_graph, symbols, axes, example))
     sizes = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())
     raise CaptureError(
         f"the function fails at other sizes than the example's ({sizes}): {problem or 'there are too few'} "

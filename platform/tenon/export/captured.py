@@ -60,7 +60,7 @@ class Symbol:
     def check(self, name: str, size: int) -> None:
         """Raise ShapeError unless ``size`` is in range."""
         if size < self.least or (self.most is not None and size > self.most):
-            most = "" if self.most is None else f" to {self.most}"
+            most = " or more" if self.most is None else f" to {self.most}"
             raise ShapeError(f"{name} = {size} is out of range: it may be {self.least}{most}.")
 
 

@@ -35,7 +35,8 @@ def program_graph(capture: Capture, axes: Sequence[Axis]) -> CapturedGraph:
         assert isinstance(dim, Dim)
         root = dim.root
         if root.__name__ in graph.symbols:
-            graph.symbols[root.__name__] = graph.symbols[root.__name__].bounded(root.min, root.max)
+            symbol = graph.symbols[root.__name__]
+            graph.symbols[root.__name__] = symbol.bounded(max(root.min, symbol.least), root.max)
     return graph
 
 

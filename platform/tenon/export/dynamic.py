@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tenon.errors import ArgumentError, CaptureError, LoweringError, ShapeError
+from tenon.errors import ArgumentError, CaptureError, LoweringError, ShapeError, TenonError
 from tenon.export import sizes
 from tenon.export.axes import Axes, Shapes, axes_of, named_axes, symbol_names, symbol_sizes
 from tenon.export.captured import CapturedGraph, Symbol
@@ -22,6 +22,9 @@ from tenon.export.sizes import Expression, Size, Sizes
 from tenon.export.symbolic.samples import sample_sizes
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.tensors.creation.create import wrap
+
+#: Sizes up to this one are tried where the graph does not hold for 0.
+_MOST_TRIED = 32
 
 
 def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> CapturedGraph:
@@ -147,6 +150,26 @@ def at_example(
         put(node, {path: size.at(example_sizes) for path, size in paths.items()})
     graph.verify()
     return graph
+
+
+def from_least_sizes(graph: CapturedGraph) -> CapturedGraph:
+    """Start the range of each symbol at the least size for which the graph holds; return the graph.
+
+    That is 0, unless code needs elements: ``x[:2]`` of less than two rows has another shape.
+    """
+    for name, symbol in graph.symbols.items():
+        sizes = range(min(symbol.example, _MOST_TRIED))
+        least = next((size for size in sizes if _holds(graph, name, size)), symbol.example)
+        graph.symbols[name] = symbol.bounded(least, symbol.most)
+    return graph
+
+
+def _holds(graph: CapturedGraph, name: str, size: int) -> bool:
+    try:
+        graph.at(**{name: size})
+    except TenonError:
+        return False
+    return True
 
 
 def example_symbols(axes: Axes, shapes: Shapes) -> dict[str, Symbol]:
