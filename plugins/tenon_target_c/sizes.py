@@ -65,7 +65,8 @@ def _samples(graph: CapturedGraph) -> list[dict[str, int]]:
 def build_sized(graph: CapturedGraph) -> tuple[Program, Sizes]:
     """Return the program for the largest sizes with expressions of sizes in its steps."""
     samples = _samples(graph)
-    programs = [build(graph.at(**sizes)) for sizes in samples]
+    programs = [build(_at(graph, sizes)) for sizes in samples]
+    _check_small(graph, samples)
     first, fitter = programs[0], _Fitter(samples)
     for sizes, other in zip(samples[1:], programs[1:], strict=True):
         _compare(first, other, sizes)
@@ -78,8 +79,30 @@ def build_sized(graph: CapturedGraph) -> tuple[Program, Sizes]:
         for label, axes in graph.dynamic.items()
         for axis, symbol in axes.items()
     }
-    ranges = {name: (max(symbol.least, 1), samples[0][name]) for name, symbol in graph.symbols.items()}
+    ranges = {name: (symbol.least, samples[0][name]) for name, symbol in graph.symbols.items()}
     return first, Sizes(ranges, places, inputs, outputs)
+
+
+def _at(graph: CapturedGraph, sizes: Mapping[str, int]) -> CapturedGraph:
+    """Return the graph for these sizes, in which calls whose shape follows from them are never constants."""
+    try:
+        result = graph.at(**sizes)
+    except errors.ShapeError as error:
+        raise errors.LoweringError(
+            f"the target c writes one program for a whole range of sizes, and {error} Set another range: "
+            'graph.symbols["NAME"] = graph.symbols["NAME"].bounded(LEAST, MOST).'
+        ) from error
+    pairs = zip(graph.nodes, result.nodes, strict=True)
+    result.symbolic = {own: {} for node, own in pairs if node in graph.symbolic}
+    return result
+
+
+def _check_small(graph: CapturedGraph, samples: Sequence[Mapping[str, int]]) -> None:
+    """Raise LoweringError unless the graph holds for sizes below the samples: it would read out of bounds."""
+    for name, symbol in graph.symbols.items():
+        for size in range(symbol.least, min(sizes[name] for sizes in samples)):
+            for sizes in (samples[0], samples[-1]):
+                _at(graph, {**sizes, name: size})
 
 
 def _arguments(program: Program) -> list[View]:

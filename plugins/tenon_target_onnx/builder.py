@@ -48,6 +48,8 @@ class Builder:
         self.names: dict[Ref, str] = {}
         #: Symbol -> the name of an input and the axis that has this size.
         self.symbols: dict[str, tuple[str, int]] = {}
+        #: The symbols that are never 0.
+        self.positive: frozenset[str] = frozenset()
         self._used: dict[str, int] = {}
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
         self._sizes: dict[str, str] = {}
@@ -154,6 +156,10 @@ class Builder:
         if key not in self._sizes:
             self._sizes[key] = computed(self, size)
         return self._sizes[key]
+
+    def may_be_zero(self, size: Size) -> bool:
+        """Whether some run may have this size 0, as far as is known."""
+        return int(size) == 0 if is_number(size) else str(size) not in self.positive
 
     def reshape(self, name: str, sizes: Sequence[Size]) -> str:
         """Return a value in another shape."""

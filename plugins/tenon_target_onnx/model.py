@@ -70,6 +70,7 @@ def make(graph: CapturedGraph, options: Options) -> Model:
     onnx = onnx_package()
     graph = graph.sized()
     b = Builder(options.opset)
+    b.positive = frozenset(name for name, symbol in graph.symbols.items() if symbol.least)
     inputs = _add_inputs(b, graph, options)
     write_calls(b, graph)
     outputs = _add_outputs(b, graph, options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tenon_target_stablehlo.builder import INT64, Builder, Value
-from tenon_target_stablehlo.sizes import Size, are_numbers
+from tenon_target_stablehlo.sizes import Size, are_numbers, is_number
 from tenon_target_stablehlo.texts import integers_text, list_text, type_text
 
 #: The operation that combines an element and its update.
@@ -43,13 +43,23 @@ def gather(b: Builder, x: Value, places: Value, axes: Sequence[int], first: int)
         f"dimension_numbers = #stablehlo.gather<offset_dims = {list_text(offsets)}, collapsed_slice_dims = "
         f"{list_text(sorted(axes))}, start_index_map = {list_text(axes)}, index_vector_dim = {count}>"
     )
-    sizes = [1 if a in axes else s for a, s in enumerate(x.shape)]
     results = [(x.dtype, shape)]
-    if are_numbers(sizes):
+    if are_numbers(x.shape):
+        sizes = [1 if a in axes else s for a, s in enumerate(x.shape)]
         properties = f"{numbers}, indices_are_sorted = false, slice_sizes = {integers_text(sizes)}"
         return b.generic("gather", [x, places], properties, "", results)[0]
     properties = f"{numbers}, indices_are_sorted = false"
-    return b.generic("dynamic_gather", [x, places, b.sizes(sizes)], properties, "", results)[0]
+    return b.generic("dynamic_gather", [x, places, _slice_sizes(b, x, axes)], properties, "", results)[0]
+
+
+def _slice_sizes(b: Builder, x: Value, axes: Sequence[int]) -> Value:
+    """Return 1 for each of ``axes``, 0 where ``x`` has no elements along it, and the size of other axes."""
+    one = b.sizes([1])
+    parts = []
+    for axis, size in enumerate(x.shape):
+        given = one if axis in axes and is_number(size) else b.size(size)
+        parts.append(b.binary("minimum", given, one) if axis in axes and not is_number(size) else given)
+    return parts[0] if len(parts) == 1 else b.concatenate(parts, 0)
 
 
 def take(b: Builder, x: Value, index: Value, axis: int) -> Value:

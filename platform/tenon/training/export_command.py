@@ -164,7 +164,7 @@ def _of_run(
         calls += [tuple(each) for each in ([] if train else _others(session, batch_size, most))]
     graph = capture(function, *calls[0], train=train, dynamic=dynamic)
     if most is not None:
-        graph.symbols["batch"] = graph.symbols["batch"].bounded(1, most)
+        graph.symbols["batch"] = graph.symbols["batch"].bounded(graph.symbols["batch"].least, most)
     return graph, calls
 
 

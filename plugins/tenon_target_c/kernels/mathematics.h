@@ -33,6 +33,13 @@
 #define k_least_i16 INT16_MIN
 #define k_least_i8 INT8_MIN
 #define k_least_u8 0
+#define k_most_f32 INFINITY
+#define k_most_f64 INFINITY
+#define k_most_i32 INT32_MAX
+#define k_most_i64 INT64_MAX
+#define k_most_i16 INT16_MAX
+#define k_most_i8 INT8_MAX
+#define k_most_u8 UINT8_MAX
 #define k_fabs_f32 fabsf
 #define k_fabs_f64 fabs
 #define k_floor_f32 floorf

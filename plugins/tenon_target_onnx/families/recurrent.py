@@ -1,6 +1,7 @@
 """Recurrent layers over sequences of one length: ``LSTM``, ``GRU`` and ``RNN``.
 
 The order of gates differs between ONNX and PyTorch. Sequences of several lengths are written step by step.
+A batch that may be empty gets a row then, which is cut off again: onnxruntime ends the process for none.
 """
 
 from __future__ import annotations
@@ -75,11 +76,18 @@ def _layer(
             matrices.append(b.unsqueezed(ordered, [0]))
     bias = _biases(b, node, (b_ih, b_hh), order, rows, operator)
     first = [b.unsqueezed(b.value(s), [0]) for s in states]
+    batch, empty = sizes[0], b.may_be_zero(sizes[0])
+    if empty:
+        missing = b.call("Sub", b.call("Max", b.size(batch), b.ints([1])), b.size(batch))
+        widths = b.call("Concat", b.ints([0, 0, 0, 0]), missing, b.ints([0]), axis=0)
+        stacked, *first = (b.call("Pad", each, widths) for each in (stacked, *first))
     direction = "reverse" if node.attrs.get("reverse") else "forward"
     outputs = b.calls(
         operator, (stacked, *matrices, bias, "", *first), 1 + len(states), hidden_size=rows,
         direction=direction, **attributes,
     )  # fmt: skip
+    if empty:
+        outputs = tuple(b.sliced(out, [(2 if i == 0 else 1, 0, batch, 1)]) for i, out in enumerate(outputs))
     steps = b.reshape(outputs[0], node.avals[0].shape)
     return (steps, *(b.squeezed(last, [0]) for last in outputs[1:]))
 

@@ -39,9 +39,13 @@ def write_reduction(b: Builder, node: Node) -> str:
     if input_dtype.kind in "iu" and own.kind not in "fV":
         dtype = np.result_type(dtype, wide(input_dtype))
     axes = tuple(sorted(a % max(len(node.args[0].aval.shape), 1) for a in node.attrs["axes"]))
-    name = reduced(
-        b, _OPERATORS[node.name], b.value(node.args[0], dtype), axes, bool(node.attrs.get("keepdims"))
-    )
+    keep, value = bool(node.attrs.get("keepdims")), b.value(node.args[0], dtype)
+    if node.name == "mean" and any(b.may_be_zero(node.args[0].aval.shape[a]) for a in axes):
+        # ReduceMean of no elements is 0 in onnxruntime.
+        count = b.call("ReduceProd", b.shape([node.args[0].aval.shape[a] for a in axes]), keepdims=0)
+        name = b.call("Div", reduced(b, "ReduceSum", value, axes, keep), b.cast(count, dtype))
+    else:
+        name = reduced(b, _OPERATORS[node.name], value, axes, keep)
     return name if dtype == own else b.cast(name, own)
 
 
@@ -49,8 +53,10 @@ def write_reduction(b: Builder, node: Node) -> str:
 def write_logic(b: Builder, node: Node) -> str:
     """Reduce the truth of the elements as integers."""
     booleans = b.value(node.args[0], BOOL)
-    operator = "ReduceMax" if node.name == "any" else "ReduceMin"
     axes = tuple(sorted(node.attrs["axes"]))
+    operator = "ReduceMax" if node.name == "any" else "ReduceMin"
+    if node.name == "any" and any(b.may_be_zero(node.args[0].aval.shape[a]) for a in axes):
+        operator = "ReduceSum"  # the largest of no elements is the least number, which is true
     name = reduced(b, operator, b.cast(booleans, _INT32), axes, bool(node.attrs.get("keepdims")))
     return b.cast(name, node.avals[0].dtype)
 

@@ -107,7 +107,11 @@ class Model:
         jax makes them of a function with the same types, whose own module is replaced.
         """
         scope = export.SymbolicScope()
-        sizes = {name: export.symbolic_shape(name, scope=scope)[0] for name in self.sizes}
+        sizes = {}
+        for name, limits in self.sizes.items():
+            # jax's variables are 1 or more: of a size that may be 0, the variable is one more.
+            text = name if limits["least"] else f"{name} - 1"
+            (sizes[name],) = export.symbolic_shape(text, scope=scope)
         described = {a["name"]: a for a in self.arguments}
 
         def shaped(each: Row) -> jax.ShapeDtypeStruct:

@@ -15,10 +15,10 @@ from tenon_target_c.target import CTarget
 MOST = 16
 
 
-def captured(model, example, dynamic, most=MOST):
+def captured(model, example, dynamic, most=MOST, least=1):
     graph = capture(model, *example, dynamic=dynamic)
     for name, symbol in graph.symbols.items():
-        graph.symbols[name] = symbol.bounded(1, most)
+        graph.symbols[name] = symbol.bounded(least, most)
     return graph
 
 
@@ -33,7 +33,10 @@ def test_a_run_takes_its_size_from_the_inputs(tmp_path):
         x, out = t.randn(size, 3), np.zeros((size, 2), np.float32)
         assert program.run([given(x.numpy())], [given(out)]) == 0
         np.testing.assert_allclose(out, model(x).detach().numpy(), rtol=1e-5, atol=1e-6)
-    for inputs, outputs in ((0, 0), (MOST + 1, MOST + 1), (4, 5), (4, 3)):
+    assert (
+        program.run([given(np.zeros((0, 3), np.float32))], [given(np.zeros((0, 2), np.float32))]) == BAD_SHAPE
+    )
+    for inputs, outputs in ((MOST + 1, MOST + 1), (4, 5), (4, 3)):
         arrays = np.zeros((inputs, 3), np.float32), np.zeros((outputs, 2), np.float32)
         assert program.run([given(arrays[0])], [given(arrays[1])]) == BAD_SHAPE
     flat = np.zeros(12, np.float32)
@@ -55,6 +58,16 @@ def test_what_has_no_program_for_all_sizes_is_refused():
         LoweringError, match=r"more or other memory|a constant table is another at batch = 15"
     ):
         CTarget().write(table, None, None)
+
+
+def test_sizes_for_which_code_needs_more_elements_are_refused():
+    graph = capture(lambda x: x[:2], t.randn(5, 3), dynamic={"x": {0: "batch"}})
+    assert graph.symbols["batch"].least == 2
+
+    graph.symbols["batch"] = graph.symbols["batch"].bounded(1, MOST)
+
+    with pytest.raises(LoweringError, match=r"does not hold for batch = 1: .*bounded\(LEAST, MOST\)"):
+        CTarget().write(graph, None, None)
 
 
 class Parts(nn.Module):
@@ -103,15 +116,20 @@ CASES = {
 }
 
 
+#: The cases that have results for no elements.
+EMPTY = {"images", "lstm", "tokens"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_models_of_any_size_equal_tenon(name, tmp_path):
     t.manual_seed(0)
     make, example, dynamic = CASES[name]
-    graph = captured(make(), example(4), dynamic)
-    vectors = make_vectors(graph, [example(n) for n in (3, 1, 2, MOST, 7)], 1e-5)
+    graph = captured(make(), example(4), dynamic, least=0 if name in EMPTY else 1)
+    sizes = (*((0,) if name in EMPTY else ()), 3, 1, 2, MOST, 7)
+    vectors = make_vectors(graph, [example(n) for n in sizes], 1e-5)
 
     CTarget().write(CTarget().lowered(graph), vectors, tmp_path)
 
     assert vectors.excess(Quick().run(tmp_path, [run.inputs for run in vectors.runs])) <= 1
-    assert "5 vectors, 0 failures" in sanitized(tmp_path)
+    assert f"{len(sizes)} vectors, 0 failures" in sanitized(tmp_path)

@@ -98,6 +98,35 @@ class TargetSuite:
             args = tuple(x[:1] for x in example.args)
             self.exported(tmp_path / name, capture(example.model, *args), [args])
 
+    def test_an_empty_batch_gives_results_without_elements(self, tmp_path: Path) -> None:
+        """A free batch may be 0: sums over it are 0, and means NaN."""
+        target = self.runnable()
+        if not target.dynamic:
+            pytest.skip("the target writes fixed sizes only")
+        manual_seed(0)
+        convolution = nn.Sequential(nn.Conv1d(2, 4, 3, padding=1), nn.ReLU(), nn.MaxPool1d(2))
+        lstm, gru = nn.LSTM(4, 3, batch_first=True), nn.GRU(4, 3)
+
+        def function(x: Tensor) -> tuple[Tensor, ...]:
+            y = convolution(x)
+            states, (last, _) = lstm(y.transpose(1, 2))
+            rows, _ = gru(y.permute(2, 0, 1))
+            best = F.softmax(rows[-1], 1).topk(2, 1)[1]
+            return states, last, rows, best, y.sum(0), y.mean(0), (y > 0).any(0), y.gather(1, y[:, :1].long())
+
+        graph = capture(function, randn(3, 2, 6), dynamic={"x": {0: "batch"}})
+        graph.symbols["batch"] = graph.symbols["batch"].bounded(0, 4)
+        runs = [randn(size, 2, 6) for size in (0, 1, 4)]
+
+        folder = save(graph, tmp_path / "bundle", targets=[target], calls=[(x,) for x in runs[1:]])
+        results = target.run(folder / target.name, [[x.numpy()] for x in runs])
+
+        for x, arrays in zip(runs, results, strict=True):
+            expected = [each.detach().numpy() for each in function(x)]
+            assert [(a.shape, a.dtype) for a in arrays] == [(e.shape, e.dtype) for e in expected]
+            for own, other in zip(arrays, expected, strict=True):
+                np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+
     def test_arguments_and_results_in_nests(self, tmp_path: Path) -> None:
         """Nests, plain values, other dtypes, scalars and no elements at all, given and returned."""
         weight = nn.Parameter(randn(()))  # without axes

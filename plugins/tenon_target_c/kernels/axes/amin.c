@@ -4,7 +4,7 @@ void k_amin_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += inner) {
         for (long j = 0; j < inner; j++)
-            out[j] = x[j];
+            out[j] = n > 0 ? x[j] : k_most_$;
         for (long i = 1; i < n; i++)
             for (long j = 0; j < inner; j++)
                 if (x[i * inner + j] < out[j] || k_nan_$(x[i * inner + j]))

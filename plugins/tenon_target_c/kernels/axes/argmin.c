@@ -4,7 +4,7 @@ void k_argmin_$(long outer, long n, long inner, const T *x, int64_t *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner)
         for (long j = 0; j < inner; j++) {
-            T best = x[j];
+            T best = n > 0 ? x[j] : 0;
             int64_t index = 0;
             for (long i = 1; i < n; i++) {
                 const T v = x[i * inner + j];

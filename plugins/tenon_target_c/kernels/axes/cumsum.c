@@ -3,7 +3,7 @@
 void k_cumsum_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += n * inner) {
-        for (long j = 0; j < inner; j++)
+        for (long j = 0; j < inner && n > 0; j++)
             out[j] = x[j];
         for (long i = inner; i < n * inner; i++)
             out[i] = k_add_$(out[i - inner], x[i]);
