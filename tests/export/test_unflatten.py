@@ -8,7 +8,7 @@ import tenon
 from tenon import fx, nn
 from tenon.errors import ArgumentError
 from tenon.export import capture, export, load, save, unflatten, verify
-from tenon.quantization import StaticConv, StaticLinear
+from tenon.quantization import DynamicLSTM, StaticConv, StaticLinear
 from tenon.testing.suites.target_models import MODELS
 
 
@@ -92,6 +92,122 @@ def test_every_model_computes_the_same_as_a_module_with_layers(name):
         tenon.utils._pytree.tree_leaves(result), tenon.utils._pytree.tree_leaves(expected), strict=True
     ):
         assert tenon.equal(mine, own)
+
+
+class Holder(nn.Module):
+    """Calls a layer, so that it has a path."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *args, **kwargs):
+        return self.layer(*args, **kwargs)
+
+
+MASK = {"attn_mask": tenon.ones(5, 5).triu(1).bool(), "need_weights": False}
+#: Layers of several ops; which arguments, in which shapes, they are called with.
+COMPOSITE = {
+    "lstm": (lambda: nn.LSTM(3, 4, batch_first=True), [(2, 5, 3)], {}),
+    "lstm unbatched, projected": (lambda: nn.LSTM(3, 4, proj_size=2), [(5, 3)], {}),
+    "gru, two layers, both ways": (lambda: nn.GRU(3, 4, 2, bidirectional=True), [(5, 2, 3)], {}),
+    "rnn with a first state": (lambda: nn.RNN(3, 4, nonlinearity="relu"), [(5, 2, 3), (1, 2, 4)], {}),
+    "lstm cell": (lambda: nn.LSTMCell(3, 4), [(2, 3)], {}),
+    "gru cell": (lambda: nn.GRUCell(3, 4, bias=False), [(2, 3), (2, 4)], {}),
+    "convolution 1d": (lambda: nn.ConvTranspose1d(3, 6, 3, groups=3, dilation=2, bias=False), [(1, 3, 5)], {}),
+    "convolution 2d": (lambda: nn.ConvTranspose2d(3, 4, 3, 2, 1, output_padding=1), [(1, 3, 5, 5)], {}),
+    "attention": (lambda: nn.MultiheadAttention(8, 2, batch_first=True), [(2, 5, 8), (2, 6, 8), (2, 6, 8)], {}),
+    "attention of widths": (lambda: nn.MultiheadAttention(8, 4, kdim=6, vdim=4), [(5, 2, 8), (3, 2, 6), (3, 2, 4)], {}),
+    "masked attention": (lambda: nn.MultiheadAttention(8, 2, batch_first=True), [(2, 5, 8)] * 3, MASK),
+    "learned key": (lambda: nn.MultiheadAttention(8, 2, add_bias_kv=True), [(5, 2, 8)] * 3, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPOSITE)
+def test_layers_of_several_ops_are_layers_again(name):
+    make, shapes, kwargs = COMPOSITE[name]
+    tenon.manual_seed(0)
+    holder, args = Holder(make()).eval(), [tenon.randn(*shape) for shape in shapes]
+
+    made = unflatten(capture(holder, *args, kwargs=kwargs))
+
+    layer = made.layer
+    assert type(layer) is type(holder.layer) and repr(layer) == repr(holder.layer)
+    assert {node.name.partition("_")[0] for node in made.graph.nodes if node.op == "call_function"} <= {
+        "getitem"
+    }
+    assert {k: v.shape for k, v in made.state_dict().items()} == {
+        k: v.shape for k, v in holder.state_dict().items()
+    }
+    given = [tenon.randn(*shape) for shape in shapes]
+    leaves = tenon.utils._pytree.tree_leaves
+    for mine, own in zip(leaves(made(*given, **kwargs)), leaves(holder(*given, **kwargs)), strict=True):
+        assert mine is own is None or tenon.equal(mine, own)
+
+
+class Coder(nn.Module):
+    """Attention of a sequence to itself and to another, whose keys are moved once, and a GRU that runs twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True) for _ in range(2))
+        self.gru = nn.GRU(8, 8, batch_first=True)
+
+    def forward(self, x, memory):
+        for layer in self.layers:
+            x = layer(x, memory)
+        first, state = self.gru(x)
+        return self.gru(first.relu(), state)[0]
+
+
+def test_layers_that_share_moved_arguments_or_run_twice_are_found():
+    model = Coder().eval()
+    x, memory = tenon.randn(2, 5, 8), tenon.randn(2, 6, 8)
+
+    made = unflatten(capture(model, x, memory, dynamic={"x": {0: "n"}, "memory": {0: "n"}}))
+
+    calls = [node.target for node in made.graph.nodes if node.op == "call_module"]
+    assert calls.count("gru") == 2 and sum("attn" in target for target in calls) == 4
+    for count in (1, 2, 7):
+        x, memory = tenon.randn(count, 5, 8), tenon.randn(count, 6, 8)
+        tenon.testing.assert_close(made(x, memory), model(x, memory))
+
+
+def test_what_only_looks_like_a_layer_of_several_ops_stays_ops():
+    class Other(Holder):
+        def forward(self, x):
+            y, state = self.layer(x)
+            return y, state, self.layer.weight_hh_l0.sum()
+
+    class Scaled(Holder):
+        def forward(self, x):
+            y = nn.functional.conv_transpose2d(x, self.layer.weight, None, 2)
+            return y * 2 + self.layer.bias[:, None, None]
+
+    for model, x in (
+        (Other(nn.GRU(3, 4)), tenon.randn(5, 2, 3)),
+        (Scaled(nn.ConvTranspose2d(3, 4, 2, 2)), tenon.randn(1, 3, 4, 4)),
+    ):
+        made = unflatten(capture(model.eval(), x))
+
+        assert not any(node.op == "call_module" for node in made.graph.nodes)
+        leaves = tenon.utils._pytree.tree_leaves
+        assert all(tenon.equal(a, b) for a, b in zip(leaves(made(x)), leaves(model(x)), strict=True))
+
+
+def test_recurrent_and_attention_layers_of_a_graph_are_quantized_and_pruned():
+    lstm, x = Holder(nn.LSTM(16, 32, batch_first=True)).eval(), tenon.randn(4, 5, 16)
+    small = tenon.quantize(unflatten(capture(lstm, x)), "int8-dynamic").model
+    assert isinstance(small.layer, DynamicLSTM)
+    assert (small(x)[0] - lstm(x)[0]).abs().max() < 0.05
+
+    encoder = Holder(nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)).eval()
+    made = unflatten(capture(encoder, x))
+    tenon.prune.mask_channels(made, x, 0.5)
+    masked = made(x)
+    tenon.prune.compact(made, x, seconds=0)
+    assert sum(p.numel() for p in made.parameters()) < 0.8 * sum(p.numel() for p in encoder.parameters())
+    tenon.testing.assert_close(made(x), masked, rtol=1e-4, atol=1e-5)
 
 
 def test_weights_that_are_used_in_another_way_stay_ops():

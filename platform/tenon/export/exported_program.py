@@ -297,10 +297,11 @@ class ExportedProgram:
 def unflatten(module: ExportedProgram | CapturedGraph, flat_args_adapter: None = None) -> ProgramModule:
     """Return a program as a module with its layers, and with copies of its parameters and buffers.
 
-    Calls of ``nn.Linear``, ``Conv1d`` to ``Conv3d``, batch norms in evaluation mode and ``Embedding`` are
-    those of such layers again, at the paths where the exported module had them; all else are ops in
-    ``forward``. So it can be quantized and pruned, and ``state_dict()`` has the names of the exported
-    module's.
+    Calls of ``nn.Linear``, convolutions, transposed ones too, batch norms in evaluation mode, ``Embedding``,
+    recurrent layers and cells, and ``MultiheadAttention`` are those of such layers again, at the paths where
+    the exported module had them; all else are ops in ``forward``. So it can be quantized and pruned, and
+    ``state_dict()`` has the names of the exported module's. Dropout inside of a layer is not in the graph,
+    so the layer has none. A layer whose first or last ops cancelled with its neighbours' stays ops.
     ``flat_args_adapter`` is PyTorch's, and not supported.
 
     >>> import tenon

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from tenon.export.captured import CapturedGraph
+from tenon.export.unflattening.regions import Region, Regions
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.nn.layers.conv import Conv1d, Conv2d, Conv3d
 from tenon.nn.layers.embedding import Embedding
@@ -17,7 +18,6 @@ from tenon.nn.layers.norm import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation.factories import zeros
-from tenon.tensors.tensor import Tensor
 
 #: Makes the layer of a call, without its tensors; None if no layer computes the call.
 Maker: TypeAlias = Callable[[Node], Module | None]
@@ -83,15 +83,18 @@ class Layers:
         self.modules: dict[str, Module] = {}
         self.paths: dict[Node, str] = {}
         self.labels: set[str] = set()
+        #: The calls of layers that consist of several ops.
+        self.regions: list[Region] = []
         self._kinds = graph.signature.states
         self._names: dict[str, list[str]] = {}
         for name, label in graph.signature.aliases.items():
             self._names.setdefault(label, [label]).append(name)
         #: By node, the parameters of layers that were no ``Parameter`` in the graph.
         self._made: dict[Node, Parameter] = {}
+        in_regions = self._add_regions(graph)
         calls: dict[str, list[Node]] = {}
         for node in graph.calls:
-            path = self._path(node)
+            path = None if any(ref.node in in_regions for ref in node.refs) else self._path(node)
             if path is not None:
                 calls.setdefault(path, []).append(node)
         used: dict[Node, set[Node]] = {}
@@ -118,6 +121,24 @@ class Layers:
         for path, own in states.items():
             self._add(path, made[path], calls[path], own)
 
+    def _add_regions(self, graph: CapturedGraph) -> set[Node]:
+        """Add the layers that consist of several ops; return the nodes of their parameters."""
+        found = Regions(graph, self._fill)
+        self.regions = found.regions
+        self.modules.update(found.layers)
+        self.labels |= {node.label for node in found.parameters}
+        return found.parameters
+
+    def _fill(self, module: Module, states: Mapping[str, Node]) -> None:
+        """Give a layer the tensors of nodes by their names in it."""
+        for path, node in states.items():
+            owner, _, name = path.rpartition(".")
+            holder, own = module.get_submodule(owner), node.value
+            # A plain tensor in programs that were read from files.
+            if name in holder._parameters and not isinstance(own, Parameter):
+                own = self._made.setdefault(node, Parameter(own, own.requires_grad))
+            setattr(holder, name, own)
+
     def _path(self, node: Node) -> str | None:
         """Return the path of the layer that ``node`` may be a call of; None if it cannot be one."""
         if node.name not in _KINDS:
@@ -139,11 +160,7 @@ class Layers:
     def _add(self, path: str, module: Module | None, nodes: list[Node], states: Mapping[str, Node]) -> None:
         if module is None:
             return
-        for name, node in states.items():
-            own: Tensor = node.value  # a plain tensor in programs that were read from files
-            if name in module._parameters and not isinstance(own, Parameter):
-                own = self._made.setdefault(node, Parameter(own, own.requires_grad))
-            setattr(module, name, own)
+        self._fill(module, states)
         counted = module._buffers.get("num_batches_tracked")
         if counted is not None:
             module.num_batches_tracked = zeros((), dtype=counted.dtype)

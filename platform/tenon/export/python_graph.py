@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from tenon.export.layers import Layers, input_of
 from tenon.export.operators import operator_name, target_of
 from tenon.export.signature import TensorArgument
 from tenon.export.sizes import FUNCTIONS, Expression, linear
+from tenon.export.unflattening.regions import Region
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.kernels.meta import META
 from tenon.tensors.tensor import Tensor
@@ -96,17 +97,57 @@ class Writer:
             for node in states:
                 self.values[node.out()] = self._placeholder(node)
         self._place_arguments()
+        first, live = self._regions()
         if not self.lifted:
             for node in states:
-                if self.layers is None or node.label not in self.layers.labels:
+                used = node in live or node.kind != "constant"
+                if used and (self.layers is None or node.label not in self.layers.labels):
                     own = self.graph.get_attr(self.paths[node])
                     self.values[node.out()] = self._valued(own, node.avals[0])
         self._read_sizes()
         for node in self.source.calls:
-            self._call(self.source.with_sizes(node), node)
+            for region in first.get(node, ()):
+                self._call_region(region)
+            if node in live:
+                self._call(self.source.with_sizes(node), node)
         outputs = [self.values[ref] for ref in self.source.outputs]
         writes = {w.target.label: self.values[w.value] for w in self.source.writes}
         return PythonGraph(self.graph, self.names, outputs, writes)
+
+    def _regions(self) -> tuple[dict[Node, list[Region]], set[Node]]:
+        """Return the calls of layers, by the node in whose place they are made, and the other nodes."""
+        if self.layers is None or not self.layers.regions:
+            return {}, {*self.source.nodes}
+        order = {node: number for number, node in enumerate(self.source.nodes)}
+        given: dict[Ref, Region] = {}
+        first: dict[Node, list[Region]] = {}
+        for region in self.layers.regions:
+            given.update(dict.fromkeys(region.match.outputs, region))
+            node = min((ref.node for ref in region.match.outputs), key=order.__getitem__)
+            first.setdefault(node, []).append(region)
+        live: set[Node] = set()
+
+        def need(refs: Iterable[Ref]) -> None:
+            for ref in refs:
+                need(given[ref].match.arguments) if ref in given else live.add(ref.node)
+
+        need(self.source.roots())
+        for node in reversed(self.source.nodes):
+            if node in live or node.effect:
+                live.add(node)
+                need(node.refs)
+        return first, live
+
+    def _call_region(self, region: Region) -> None:
+        """Write the call of a layer that consists of several ops."""
+        args, kwargs = region.arguments(self.values.__getitem__)
+        call = self.graph.call_module(region.path, args, kwargs)
+        self._describe(call, next(iter(region.match.outputs)).node)
+        for ref, place in region.places().items():
+            item = call
+            for key in place:
+                item = self.graph.call_function(operator.getitem, (item, key))
+            self.values[ref] = self._valued(item, ref.aval)
 
     def _read_sizes(self) -> None:
         """Add the nodes that read the size of each symbol."""
