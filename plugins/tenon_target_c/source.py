@@ -79,6 +79,7 @@ def _fields(program: Program, names: Names, sizes: Mapping[str, Mapping[str, int
         "inputs": str(len(inputs)),
         "outputs": str(len(outputs)),
         "numbers": str(len(names.numbers)),
+        "rank": str(max([8, *(len(view.shape) for view in (*inputs, *outputs))])),
         "memory": "\n".join(
             f"static {ctype} {_PREFIXES[kind]}_{ctype}[{count}] MODEL_ALIGNED;"
             for kind, by_type in sizes.items()

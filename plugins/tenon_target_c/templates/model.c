@@ -1,6 +1,7 @@
 #include "model.h"
 #include "kernels.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@
 @memory@
 
 static int loaded;
-static char message[256];
+static char message[512];
 
 const char *const model_input_names[MODEL_INPUTS + 1] = {@input_names@NULL};
 const char *const model_output_names[MODEL_OUTPUTS + 1] = {@output_names@NULL};
@@ -41,9 +42,20 @@ const char *model_error(int code)
 
 const char *model_message(void) { return message; }
 
+/* Append text to the message, as much as there is room for. */
+static void append(const char *format, ...)
+{
+    const size_t at = strlen(message);
+    va_list values;
+    va_start(values, format);
+    vsnprintf(message + at, sizeof message - at, format, values);
+    va_end(values);
+}
+
 static int fail(int code)
 {
-    snprintf(message, sizeof message, "%s", model_error(code));
+    message[0] = 0;
+    append("%s", model_error(code));
     return code;
 }
 
@@ -115,6 +127,21 @@ int model_load_bytes(const void *bytes, size_t size)
     return checked((const unsigned char *)bytes);
 }
 
+/* Append type and sizes of an argument. */
+static void append_kind(const model_tensor *tensor, int with_type)
+{
+    static const char *const types[] = {"float32", "float64", "int64", "int32", "int16", "int8", "uint8", "bool"};
+    const int known = tensor->type >= 0 && tensor->type < (int)(sizeof types / sizeof *types);
+    if (with_type && known)
+        append("%s ", types[tensor->type]);
+    else if (with_type)
+        append("unknown type %d ", tensor->type);
+    append("[");
+    for (int i = 0; i < tensor->rank && i < MODEL_RANK; i++)
+        append(i ? ", %ld" : "%ld", tensor->shape[i]);
+    append("]");
+}
+
 static int check(const char *what, const char *name, const model_tensor *given, const model_tensor *spec)
 {
     int code = MODEL_OK;
@@ -134,14 +161,13 @@ static int check(const char *what, const char *name, const model_tensor *given, 
     }
     if (code == MODEL_OK)
         return code;
-    int at = snprintf(message, sizeof message, "%s %s: %s; expected [", what, name, model_error(code));
-    for (int i = 0; i < spec->rank && at < 200; i++)
-        at += snprintf(message + at, sizeof message - (size_t)at, i ? ", %ld" : "%ld", spec->shape[i]);
-    at += snprintf(message + at, sizeof message - (size_t)at, "], got [");
-    for (int i = 0; i < given->rank && i < MODEL_RANK && at < 230; i++)
-        at += snprintf(message + at, sizeof message - (size_t)at, i ? ", %ld" : "%ld", given->shape[i]);
-    if (at < (int)sizeof message - 2)
-        snprintf(message + at, sizeof message - (size_t)at, "]");
+    append("%s %.200s: %s", what, name, model_error(code));
+    if (code != MODEL_BAD_DATA) {
+        append("; expected ");
+        append_kind(spec, code == MODEL_BAD_TYPE);
+        append(", got ");
+        append_kind(given, code == MODEL_BAD_TYPE);
+    }
     return code;
 }
 /* The shapes of this run. */
@@ -182,8 +208,11 @@ int model_run(const model_tensor *inputs, int input_count, const model_tensor *o
     message[0] = 0;
     if (!loaded)
         return fail(MODEL_NOT_LOADED);
-    if (input_count != MODEL_INPUTS || output_count != MODEL_OUTPUTS)
-        return fail(MODEL_BAD_COUNT);
+    if (input_count != MODEL_INPUTS || output_count != MODEL_OUTPUTS) {
+        fail(MODEL_BAD_COUNT);
+        append("; expected %d and %d, got %d and %d", MODEL_INPUTS, MODEL_OUTPUTS, input_count, output_count);
+        return MODEL_BAD_COUNT;
+    }
     set_sizes(inputs);
     for (int i = 0; i < input_count; i++) {
         code = check("input", model_input_names[i], inputs + i, sized_inputs + i);

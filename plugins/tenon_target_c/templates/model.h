@@ -9,7 +9,7 @@
 #define MODEL_INPUTS @inputs@
 #define MODEL_OUTPUTS @outputs@
 #define MODEL_NUMBERS @numbers@
-#define MODEL_RANK 8
+#define MODEL_RANK @rank@
 
 enum {
     MODEL_FLOAT32,

@@ -110,14 +110,34 @@ def test_wrong_arguments_are_refused_by_name(folder):
     program.load()
 
     assert program.run([given(words, INT64)] * 2, [given(out)]) == BAD_COUNT
+    assert program.message.endswith("; expected 1 and 1, got 2 and 1")
     assert program.run([given(words.astype(np.float32))], [given(out)]) == BAD_TYPE
-    assert "input words" in program.message
+    assert program.message == (
+        "input words: an argument of another type than the model was exported with; "
+        "expected int64 [1, 3], got float32 [1, 3]"
+    )
+    assert program.run([given(words, INT64)], [given(out, 99)]) == BAD_TYPE
+    assert program.message.endswith("expected float32 [1, 3, 3], got unknown type 99 [1, 3, 3]")
     assert program.run([given(np.array([[1, 2]]), INT64)], [given(out)]) == BAD_SHAPE
     assert program.message.endswith("expected [1, 3], got [1, 2]")
     assert program.run([given(words[0], INT64)], [given(out)]) == BAD_SHAPE
     assert program.run([given(words, INT64)], [given(out[:, :2])]) == BAD_SHAPE
     assert "output output0" in program.message
     assert program.run([Array(None, INT64, 2, (ctypes.c_long * 8)(1, 3))], [given(out)]) == BAD_DATA
+    assert program.message == "input words: an argument without memory"
+
+
+def test_messages_of_long_names_fit_into_their_memory(tmp_path):
+    name = "x" * 300
+    function = eval(f"lambda {name}: {name}.permute(7, 6, 5, 4, 3, 2, 1, 0)")
+    write(tmp_path, function, t.zeros((1,) * 8))
+    program, most = Program(tmp_path), (1 << 63) - 1
+    program.load()
+
+    shape = (ctypes.c_long * 8)(*[most] * 8)
+    assert program.run([Array(None, FLOAT32, 8, shape)], [given(np.zeros((1,) * 8, np.float32))]) == BAD_SHAPE
+    assert program.message.startswith(f"input {name[:200]}: an argument of another shape")
+    assert program.message.endswith(f", got [{', '.join([str(most)] * 8)}]")
 
 
 @pytest.mark.parametrize("word", [10, -1, 1 << 62, -(1 << 62)])

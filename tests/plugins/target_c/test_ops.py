@@ -198,6 +198,10 @@ def test_layers_on_sanitizers(name, tmp_path):
     assert "0 failures" in sanitized(tmp_path)
 
 
+def test_arguments_of_many_axes(tmp_path):
+    check(tmp_path, lambda x: (x.sum(0), x.permute(*range(9, -1, -1)) + 1), t.randn(2, *(1,) * 7, 3, 2))
+
+
 def test_packed_sequences_of_several_lengths(tmp_path):
     lstm, gru = nn.LSTM(3, 4, bidirectional=True), nn.GRU(3, 5)
 
