@@ -206,7 +206,15 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("size", [(3, 5), (33, 64), (1, 7), (70, 1), (257, 1000), (5, 9000)], ids=str)
+@pytest.mark.parametrize(
+    "size",
+    [
+        (33, 64),
+        (1, 7),
+        *(pytest.param(size, marks=pytest.mark.slow) for size in ((3, 5), (70, 1), (257, 1000), (5, 9000))),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("name", CASES)
 def test_rows_and_columns_of_any_size(name, size):
     rule, shapes = CASES[name]
@@ -232,7 +240,16 @@ def test_infinities_and_nan_stay_in_their_rows(name):
 
 
 @pytest.mark.parametrize("op", ["sum", "mean", "prod", "amax", "amin", "any", "all"])
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "bool", "float16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        "float32",
+        *(
+            pytest.param(dtype, marks=pytest.mark.slow)
+            for dtype in ("float64", "int32", "int64", "uint8", "bool", "float16")
+        ),
+    ],
+)
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)], ids=str)
 def test_every_reduction_of_every_dtype_is_numpys_or_left_alone(op, dtype, axes):
     x = laid_out(np.random.default_rng(0), (7, 33), "float64", "plain") * 3

@@ -28,7 +28,9 @@ def close(found, wanted):
     assert float(np.abs(found - wanted).max()) < 4e-7 * float(np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("size", [8, 16, 128, 1024])
+@pytest.mark.parametrize(
+    "size", [16, 1024, *(pytest.param(size, marks=pytest.mark.slow) for size in (8, 128))]
+)
 @pytest.mark.parametrize("inverse", [False, True])
 def test_rows_and_columns_are_transformed(rng, size, inverse):
     x = complex_of(rng, 3, size, max(17, 8192 // size))

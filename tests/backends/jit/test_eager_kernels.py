@@ -214,7 +214,7 @@ def test_silu_and_its_slope(used):
     assert used == ["silu"]
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("name", "attrs"), [("gelu", {}), ("gelu", {"approximate": "tanh"}), ("silu", {})], ids=str
 )
