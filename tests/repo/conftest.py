@@ -14,6 +14,7 @@ PLATFORM = ROOT / "platform"
 
 #: A module, or what is in one, as ``"tenon.nn.module:Module"``.
 MODULE = re.compile(r"tenon(\.\w+)+(:\w+)?")
+QUOTED = re.compile(rf"""["']{MODULE.pattern}["']""")
 #: The tables of second names, and the hook that reads them: data about modules, which they do not use.
 TABLES = {"tenon.compat.faces", "tenon.compat.finder", "tenon.compat.paths"}
 
@@ -45,7 +46,7 @@ class ImportGraph:
 
     def _imports_of(self, source):
         found = set()
-        for name, line, kind in mentions(ast.parse(self.files[source].read_text())):
+        for name, line, kind in mentions(self.files[source].read_text()):
             target = self._file_of(name, exact=kind == "string")
             if target not in (None, source) and not (kind == "string" and source in TABLES):
                 found.add(Import(source, target, line, kind))
@@ -75,9 +76,10 @@ class ImportGraph:
         return ".".join(path.relative_to(PLATFORM).with_suffix("").parts).removesuffix(".__init__")
 
 
-def mentions(tree):
+def mentions(text):
     """``(module or attribute of one, line, kind)`` of every import and every string that is a module's name."""
-    found, waiting = [], [(tree, "import")]
+    found, waiting = [], [(ast.parse(text), "import")]
+    passed = () if QUOTED.search(text) else ast.expr  # which hold strings, and no imports
     while waiting:
         node, kind = waiting.pop()
         if isinstance(node, ast.Constant):
@@ -93,7 +95,7 @@ def mentions(tree):
         else:
             if kind == "import" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 kind = "late"
-            waiting += [(inner, kind) for inner in ast.iter_child_nodes(node)]
+            waiting += [(inner, kind) for inner in ast.iter_child_nodes(node) if not isinstance(inner, passed)]
     return found
 
 

@@ -64,6 +64,7 @@ CONFINED = {
 
 
 @functools.cache
+@functools.cache
 def imports(path):
     """(module, line, is inside a function or TYPE_CHECKING) of every import in a file."""
     return list(_imports(ast.parse(path.read_text()), False))
