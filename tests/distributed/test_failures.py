@@ -43,7 +43,7 @@ def reports(done):
         ("early_exit", 3, "called sys.exit(3)"),
         pytest.param("early_raised_exit", 3, "raised SystemExit(3)", marks=pytest.mark.slow),
         pytest.param("raised_exit_deep", 3, "raised SystemExit(3)", marks=pytest.mark.slow),
-        ("replaced_hook", 1, "RuntimeError: wrapped"),
+        pytest.param("replaced_hook", 1, "RuntimeError: wrapped", marks=pytest.mark.slow),
     ],
 )
 def test_a_failing_rank_ends_the_job_with_one_report(tmp_path, kind, status, words):

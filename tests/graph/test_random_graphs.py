@@ -119,7 +119,10 @@ def test_a_pass_changes_no_value(make, name):
     check()
 
 
-@pytest.mark.parametrize("transforms", [False, True], ids=["without passes", "with passes"])
+@pytest.mark.parametrize(
+    "transforms",
+    [pytest.param(False, id="without passes", marks=pytest.mark.slow), pytest.param(True, id="with passes")],
+)
 def test_a_program_computes_what_the_graph_says_every_time(make, transforms):
     backend = backend_named("cpu")
 

@@ -57,6 +57,7 @@ def test_texts_hyperparameters_and_a_layout_are_rank_0s(run):
     assert "custom_scalars__config__" in tags
 
 
+@pytest.mark.slow
 def test_every_rank_writes_what_is_its_own_and_only_rank_0_what_is_global(two_ranks):
     own, other = read(two_ranks), read(two_ranks / "rank_1")
 

@@ -159,6 +159,7 @@ def test_a_target_whose_library_is_absent_is_not_imported(install):
     assert zoo.targets() == []
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_guide_pass_for_the_plugin_of_the_guide(install, tmp_path):
     text = (Path(__file__).resolve().parents[2] / "docs" / "guide" / "plugins.md").read_text("utf-8")
     files = dict(re.findall(r"^```\w+\n# (\S+)\n(.*?)^```", text, re.M | re.S))

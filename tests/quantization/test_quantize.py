@@ -370,6 +370,7 @@ def test_a_model_that_moves_to_another_dtype_goes_on(spec, dtype):
     np.testing.assert_allclose(small.float()(x).detach().numpy(), expected.detach().numpy(), atol=0.02)
 
 
+@pytest.mark.slow
 def test_recurrent_layers_of_int8_take_other_floats():
     for layer in (nn.LSTM(4, 8), nn.GRU(4, 8), nn.LSTMCell(4, 8), nn.RNNCell(4, 8)):
         small, x = tenon.quantize(layer, "int8-dynamic").model.double(), tenon.randn(3, 2, 4)

@@ -95,7 +95,9 @@ def mentions(text):
         else:
             if kind == "import" and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 kind = "late"
-            waiting += [(inner, kind) for inner in ast.iter_child_nodes(node) if not isinstance(inner, passed)]
+            waiting += [
+                (inner, kind) for inner in ast.iter_child_nodes(node) if not isinstance(inner, passed)
+            ]
     return found
 
 

@@ -10,7 +10,9 @@ def lines_without_reason(path):
     """The numbers of the lines of ``path`` that read the name ``Any`` without a comment beside or above it."""
     text = path.read_text()
     lines = text.split("\n")
-    if not any("Any" in line and "#" not in line and not line.startswith(("from ", "import ")) for line in lines):
+    if not any(
+        "Any" in line and "#" not in line and not line.startswith(("from ", "import ")) for line in lines
+    ):
         return []
     named = {n.lineno for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id == "Any"}
     return [n for n in sorted(named) if "#" not in lines[n - 1] and not lines[n - 2].lstrip().startswith("#")]

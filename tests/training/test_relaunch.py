@@ -157,6 +157,7 @@ def test_ranks_end_when_their_launcher_is_killed(project):
     assert [path for path in started if os.path.exists(f"/proc/{path.suffix[1:]}")] == []
 
 
+@pytest.mark.slow
 def test_a_script_is_told_which_attempt_it_is(project):
     script = project.folder / "script.py"
     script.write_text("import os, sys\nprint(sys.argv[1:])\nsys.exit(os.environ['TENON_ATTEMPT'] == '1')\n")

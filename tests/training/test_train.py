@@ -116,6 +116,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_names_the_step(project):
     assert run.err.count("Traceback") == 1
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_model_is_refused(project, finished):
     folder = shutil.copytree(finished("my.toml", "--set", "epochs=1").folder, project.folder / "run")
     code = (project.folder / "small.py").read_text().replace("16", "17")

@@ -28,7 +28,7 @@ def _quietly():
         yield
 
 
-@pytest.fixture(params=DTYPES)
+@pytest.fixture(params=["bfloat16", pytest.param("float16", marks=pytest.mark.slow)])
 def dtype(request):
     return DTYPES[request.param]
 

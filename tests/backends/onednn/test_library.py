@@ -101,6 +101,7 @@ def test_without_wheel_and_system_library_the_reason_names_both_and_the_remedy(m
     assert "pip install no-such-wheel" in found.reason
 
 
+@pytest.mark.slow
 @needed
 def test_loading_leaves_the_environment_as_it_was(monkeypatch):
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
