@@ -169,6 +169,24 @@ def test_hidden_places_come_out_as_torchs_fast_path_leaves_them(nested, right):
     assert bool((found[0][1, 3] == 0).all()) == (nested and right)
 
 
+def test_captured_and_compiled_encoders_leave_hidden_places_as_eager_execution_does():
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(E, H, 12, batch_first=True), 2).eval()
+    x, right = tenon.randn(2, 4, E), tenon.tensor([[False] * 4, [False, False, True, True]])
+    inner = tenon.tensor([[False, True, False, True], [False] * 4])
+
+    def encoded(x, padding):
+        return encoder(x, src_key_padding_mask=padding)
+
+    graph, compiled = tenon.export.capture(encoded, x, right), tenon.compile(encoded)
+
+    with tenon.no_grad():
+        for padding in (right, inner, right, inner):
+            expected = encoded(x, padding)
+            assert bool((expected[padding] == 0).all()) == (padding is right)
+            tenon.testing.assert_close(graph.run(x, padding), expected)
+            tenon.testing.assert_close(compiled(x, padding), expected)
+
+
 def test_layers_are_copies_that_learn_apart():
     layer = nn.TransformerEncoderLayer(E, H, 12)
     encoder = nn.TransformerEncoder(layer, 2)

@@ -236,19 +236,30 @@ class TransformerEncoder(_Stack):
         x = src
         for layer in self.layers:
             x = layer(x, src_mask=mask, is_causal=causal, src_key_padding_mask=padding)
-        if padding is not None and mask is None and self._drops_padding(src, padding):
-            x = x.masked_fill((padding != 0).unsqueeze(-1), 0.0)
+        if padding is not None and mask is None and self._takes_fast_path(src):
+            hidden = padding != 0
+            if not self.mask_check:
+                x = x.masked_fill(hidden.unsqueeze(-1), 0.0)
+            elif WATCHERS.recorder is not None:  # programs do not decide by values
+                x = x.masked_fill((hidden & _is_right_padded(hidden)).unsqueeze(-1), 0.0)
+            elif bool(_is_right_padded(hidden)):
+                x = x.masked_fill(hidden.unsqueeze(-1), 0.0)
         return x if self.norm is None else self.norm(x)
 
-    def _drops_padding(self, src: Tensor, padding: Tensor) -> bool:
+    def _takes_fast_path(self, src: Tensor) -> bool:
         """Return whether PyTorch would take its fast path, whose nested tensors do not store padding."""
         first = self.layers[0]
-        if not self.use_nested_tensor or first.training or src.dim() != 3 or WATCHERS.recorder is not None:
+        if not self.use_nested_tensor or first.training or src.dim() != 3:
             return False
-        if is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in first.parameters())):
-            return False
-        hidden = (padding != 0).int()
-        return not self.mask_check or bool((hidden[:, 1:] >= hidden[:, :-1]).all())
+        return not (
+            is_grad_enabled() and (src.requires_grad or any(p.requires_grad for p in first.parameters()))
+        )
+
+
+def _is_right_padded(hidden: Tensor) -> Tensor:
+    """Return whether the positions that are hidden, ``[N, T]``, are the last ones of each sequence."""
+    numbers = hidden.int()
+    return (numbers[:, 1:] >= numbers[:, :-1]).all()
 
 
 def _has_fast_path(layer: Module) -> bool:
