@@ -264,8 +264,9 @@ def test_an_unknown_target_is_named(tmp_path):
         save(MODELS["net"]().model, tmp_path / "net", (tenon.ones(1, 4),), targets=["nonesuch"])
 
 
-def test_random_numbers_of_python_cannot_be_written(tmp_path):
-    graph = capture(lambda x: x + tenon.randn(3), tenon.ones(3))
+def test_random_numbers_of_another_generator_cannot_be_written(tmp_path):
+    own = tenon.Generator()
+    graph = capture(lambda x: x + tenon.randn(3, generator=own), tenon.ones(3))
 
     with pytest.raises(LoweringError, match=r"draws random numbers.*host_draw \(.*test_bundle\.py"):
         save(graph, tmp_path / "noise")

@@ -1,6 +1,7 @@
 """PyTorch's ``torch.export``: programs, their graphs as ``fx``, dynamic shapes, files without pickle."""
 
 import collections
+import copy
 import io
 import zipfile
 
@@ -359,3 +360,22 @@ def test_arguments_without_effect_say_so(options):
         program = export(model, (x,), **options)
 
     assert tenon.allclose(program.module()(x), model(x))
+
+
+class Indexed(tenon.nn.Module):
+    def forward(self, x, i):
+        return x[:, i], x[i, :, None], x[i, i]
+
+
+def test_programs_and_traces_index_by_tensors(tmp_path):
+    model, args = Indexed(), (tenon.randn(3, 3), tenon.tensor([2, 0]))
+    expected = model(*args)
+    program = export(model, args)
+    path = tmp_path / "program.pt2"
+    save(program, path)
+
+    for made in (
+        program.module(), tenon.export.unflatten(program), load(path).module(), copy.deepcopy(program.module()),
+        tenon.jit.trace(model, args, strict=False, check_trace=False),
+    ):  # fmt: skip
+        assert all(tenon.equal(mine, own) for mine, own in zip(made(*args), expected, strict=True))

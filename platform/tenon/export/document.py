@@ -29,7 +29,7 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
         places = ", ".join(f"{node.name} ({node.where or node.module})" for node in unwritable[:5])
         raise LoweringError(
             f"{len(unwritable)} calls cannot be written to a file, as they call Python functions: {places}. "
-            "Pass random numbers as arguments, and leave collectives out."
+            "Draw random numbers without a generator of your own, and leave collectives out."
         )
     positions = {node: i for i, node in enumerate(graph.nodes)}
     arrays: dict[str, Array] = {}

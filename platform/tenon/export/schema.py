@@ -27,6 +27,7 @@ from tenon.export.sizes import Expression
 from tenon.graph.graph import Node, Ref, Write
 from tenon.graph.scalar_functions import FUNCTIONS
 from tenon.graph.scalars import QUESTIONS
+from tenon.random.draws import Draw
 from tenon.tensors.tensor import Tensor
 
 #: The largest file that is read, the most nodes, axes, and the largest array, in bytes.
@@ -242,6 +243,8 @@ class _Reader:
             _text(name): values.decode(value, self.decoder)
             for name, value in as_object(entry["attrs"]).items()
         }
+        if op.name == "host_draw":
+            _check_draw(args, attrs, [self._aval(output) for output in as_list(entry["outputs"])])
         node = self.result.call(op, args, attrs, tuple(self._aval(o) for o in as_list(entry["outputs"])))
         node.module, node.where = (_text(entry.get("module", "")), _text(entry.get("where", "")))
         node.phase = _text(entry.get("phase", ""))
@@ -288,13 +291,22 @@ class _Reader:
         )
 
 
+def _check_draw(args: Sequence[object], attrs: Mapping[str, object], outputs: Sequence[Aval]) -> None:
+    """Raise BundleError unless a call draws random numbers, as many as it has."""
+    draw = attrs.get("make")
+    if len(attrs) != 1 or not isinstance(draw, Draw) or len(args) != len(draw.arrays):
+        raise BundleError("a call of host_draw draws no random numbers.")
+    if [*outputs] != [Aval(draw.shape, draw.dtype)]:
+        raise BundleError(f"{draw.function} draws {Aval(draw.shape, draw.dtype)!r}, not {outputs!r:.200}.")
+
+
 def known_op(name: str) -> Op:
     """Return the op of that name; BundleError if there is none, or one that calls Python functions."""
     try:
         op = table[name]
     except (LookupError, AttributeError):
         raise BundleError(f"there is no op {name!r:.80}. Its plugin may not be installed.") from None
-    if op.kind is Kind.COLLECTIVE or name in ("host_draw", "host_call", "host_map"):
+    if op.kind is Kind.COLLECTIVE or name in ("host_call", "host_map"):
         raise BundleError(f"the op {name!r} does not belong in a file.")
     return op
 

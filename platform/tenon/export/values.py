@@ -3,7 +3,8 @@
 Numbers, strings, booleans and None are JSON's own, a list is a list; everything else is an object with one
 key: ``{"ref": [node, output]}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``, ``{"slice": [...]}``,
 ``{"ellipsis": true}``, ``{"size": "4*batch"}``, ``{"float": "inf"}``, ``{"complex": [re, im]}``,
-``{"dict": [[key, value], ...]}``, ``{"index": true}`` in the layout of an op that indexes by arrays.
+``{"dict": [[key, value], ...]}``, ``{"index": true}`` in the layout of an op that indexes by arrays, and
+``{"draw": [function, shape, dtype, numbers, arrays, order]}`` of random numbers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.errors import BundleError, LoweringError
-from tenon.export.json_types import Json
+from tenon.export.json_types import Json, as_list
 from tenon.export.sizes import Expression, Size, parse
 from tenon.graph.graph import Node, Ref
+from tenon.random.draws import FUNCTIONS as DRAWS
+from tenon.random.draws import PARAMETERS as DRAWN_BY
+from tenon.random.draws import Draw
 from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.pytree import LEAF, TreeSpec
 
@@ -48,6 +52,8 @@ def is_plain(value: Plain) -> bool:
         return all(map(is_plain, value))
     if isinstance(value, slice):
         return all(map(is_plain, (value.start, value.stop, value.step)))
+    if isinstance(value, Draw):
+        return is_writable(value)
     return value.__class__ is Ref or value is Ellipsis or value is INDEX or isinstance(value, _SINGLE)
 
 
@@ -96,7 +102,33 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
         return {"tuple": [encode(item, positions) for item in value]}
     if isinstance(value, dict):
         return {"dict": [[encode(k), encode(item, positions)] for k, item in value.items()]}
+    if isinstance(value, Draw) and is_writable(value):
+        order = None if value.order is None else list(value.order)
+        numbers = [[name, encode(number)] for name, number in value.arguments]
+        names: list[Json] = [*value.arrays]
+        shape, dtype = [*map(int, value.shape)], dtype_name(value.dtype)
+        return {"draw": [value.function, shape, dtype, numbers, names, order]}
     raise LoweringError(f"a {type(value).__name__} ({value!r:.80}) cannot be written to a file.")
+
+
+def is_writable(draw: Draw) -> bool:
+    """Whether a draw can be written: it uses the process's generator, and takes numbers only."""
+    return draw.generator is None and all(isinstance(v, bool | int | float) for _, v in draw.arguments)
+
+
+def _draw(body: Json) -> Draw:
+    """Return the draw that ``encode`` wrote; BundleError for any other."""
+    function, shape, dtype, numbers, arrays, order = as_list(body)
+    if function not in DRAWS or not {*arrays, *(name for name, _ in numbers)} <= DRAWN_BY:
+        raise BundleError(f"no function {function!r:.80} draws random numbers by such arguments.")
+    given = tuple((name, decode(number)) for name, number in numbers)
+    sizes = (*shape, *(order or ()))
+    if any(type(n) not in (int, float) for _, n in given) or any(type(n) is not int or n < 0 for n in sizes):
+        raise BundleError("numbers are drawn by what is no number.")
+    if order is not None and sorted(order) != list(range(len(shape))):
+        raise BundleError(f"{order!r:.80} is no order of {len(shape)} axes.")
+    axes = None if order is None else tuple(order)
+    return Draw(function, tuple(shape), dtype_named(dtype), given, tuple(arrays), axes)
 
 
 class Decoder:
@@ -140,6 +172,8 @@ def decode(node: Json, ref: Decoder = _PLAIN_DECODER, depth: int = 0) -> Plain:
         return Ellipsis
     if tag == "index":
         return INDEX
+    if tag == "draw":
+        return _draw(body)
     if tag == "slice" and type(body) is list and len(body) == 3:
         return slice(*(_whole(decode(part, ref)) for part in body))
     if tag == "complex" and type(body) is list and len(body) == 2:

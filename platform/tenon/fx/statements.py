@@ -17,6 +17,7 @@ from tenon.fx.names import Namespace, qualified_name, type_name
 from tenon.fx.operators import INPLACE_FORMATS, OPERATOR_FORMATS
 from tenon.fx.provenance import shape_comment, where_comment
 from tenon.tensors import pytree
+from tenon.tensors.index_parsing import INDEX
 
 if TYPE_CHECKING:
     from tenon.fx.codegen import CodeGen, Style
@@ -138,6 +139,8 @@ class Statements:
             return Text(repr(value).replace("torch.", "tenon.", 1))
         if isinstance(value, type) and value is not type(None):
             return Text(self.add_global(type_name(value), value))
+        if value is INDEX:  # in graphs that were captured, where an index is by tensors
+            return Text(self.add_global("INDEX", value))
         if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
             return Text(self.add_global(qualified_name(value), value))
         return value

@@ -12,6 +12,7 @@ import pytest
 import tenon
 from tenon import jit, nn
 from tenon.errors import BundleError, LoweringError, UnsupportedError
+from tenon.export import schema
 
 
 @pytest.fixture(autouse=True)
@@ -129,10 +130,64 @@ def test_equal_modules_give_equal_files_without_pickle():
         ]  # fmt: skip
 
 
+RANDOM = {
+    "rand": lambda x: x + tenon.rand(3),
+    "rand_like, other order": lambda x: x.T + tenon.rand_like(x.T),
+    "randn": lambda x: x + tenon.randn(x.shape),
+    "randint": lambda x: x + tenon.randint(-2, 5, (3,)),
+    "randperm": lambda x: x[:, tenon.randperm(3)],
+    "bernoulli": lambda x: tenon.bernoulli(x.sigmoid()),
+    "normal": lambda x: x + tenon.normal(2.0, 3.0, (3,)),
+    "exponential": lambda x: x.clone().exponential_(2.0),
+    "dropout": lambda x: nn.functional.dropout(x, 0.5, True),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.filterwarnings("ignore:Trace had nondeterministic nodes")
+def test_loaded_traces_draw_the_random_numbers_of_the_function(name):
+    x = tenon.arange(6.0).reshape(2, 3)
+
+    traced = jit.trace(RANDOM[name], x, check_trace=False)
+
+    loaded = jit.load(io.BytesIO(traced.save_to_buffer()))
+    for seed in (0, 1):
+        results = []
+        for function in (RANDOM[name], traced, loaded):
+            tenon.manual_seed(seed)
+            results.append(function(x))
+        assert all(tenon.equal(result, results[0]) for result in results)
+    assert not tenon.equal(loaded(x), loaded(x))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        ["system", [3], "float32", [], [], None],
+        ["uniform", [4], "float32", [], [], None],
+        ["uniform", [3], "float32", [["out", 1]], [], None],
+        ["uniform", [3], "float32", [["low", "x"]], [], None],
+        ["uniform", [3], "float32", [], ["low"], None],
+        ["uniform", [3], "float32", [], [], [1]],
+        ["uniform", [3], "float32"],
+    ],
+)
+def test_a_draw_that_no_function_makes_is_refused(draw):
+    traced = jit.trace(lambda x: x + tenon.rand(3), tenon.ones(3), check_trace=False)
+    document, arrays = schema.to_document(traced.graph)
+    entry = next(each for each in document["nodes"] if each.get("op") == "host_draw")
+    assert entry["attrs"]["make"]["draw"][:3] == ["uniform", [3], "float32"]
+    entry["attrs"]["make"]["draw"] = draw
+
+    with pytest.raises(BundleError):
+        schema.from_document(document, {k: tenon.from_numpy(v) for k, v in arrays.items()}, "graph.json")
+
+
 def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
     path = tmp_path / "net.pt"
     path.write_bytes(b"before")
-    noisy = jit.trace(lambda x: x + tenon.rand(2), tenon.ones(2), check_trace=False)
+    own = tenon.Generator()
+    noisy = jit.trace(lambda x: x + tenon.rand(2, generator=own), tenon.ones(2), check_trace=False)
     with pytest.raises(LoweringError, match="cannot be written"):
         noisy.save(path)
     assert path.read_bytes() == b"before" and [p.name for p in tmp_path.iterdir()] == ["net.pt"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from tenon.errors import ArgumentError, ShapeError
 from tenon.kernels.backend import backend_for
 from tenon.kernels.order import memory_order
 from tenon.kernels.shapes import broadcast_shapes
+from tenon.random.draws import Draw, draw_of, empty_in_order
 from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of, shape_of, write_out, written
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def _drawn(
-    draw: Callable[[], np.ndarray],
+    draw: partial[np.ndarray],
     shape: tuple[int, ...],
     kind: dtypes.dtype,
     device: DeviceLike,
@@ -50,7 +51,8 @@ def _drawn(
     if target.type == "meta":
         return _full(shape, None, kind, target, requires_grad)
     if WATCHERS.recorder is not None:
-        result: Tensor = WATCHERS.recorder.host_draw(draw)
+        described = draw.func(*draw.args, described=True) if draw.func is _like else None
+        result: Tensor = WATCHERS.recorder.host_draw(described or draw_of(draw, shape, kind.numpy))
         return result.requires_grad_() if requires_grad else result
     backend = backend_for(target)  # as ``wrap`` does, which takes 0.6 us more to look up the device again
     result = Value.make(backend.from_host(draw(), target), backend)
@@ -73,7 +75,7 @@ def rand(
     shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
         check_layout("rand", rest)
-    draw = lambda: random.uniform(generator, shape, kind.numpy.type)  # noqa: E731
+    draw = partial(random.uniform, generator, shape, kind.numpy.type)
     result = _drawn(draw, shape, kind, device, requires_grad, "rand")
     return result if out is None else written(out, result, dtype)
 
@@ -92,7 +94,7 @@ def randn(
     shape, kind = shape_of(size, rest.pop("size", None) if rest else None), kind_of(dtype, out)
     if rest:
         check_layout("randn", rest)
-    draw = lambda: random.normal(generator, shape, kind.numpy.type)  # noqa: E731
+    draw = partial(random.normal, generator, shape, kind.numpy.type)
     result = _drawn(draw, shape, kind, device, requires_grad, "randn")
     return result if out is None else written(out, result, dtype)
 
@@ -120,7 +122,7 @@ def randint(
     return written(
         out,
         _drawn(
-            lambda: random.randint(generator, low, high, shape, kind.numpy),
+            partial(random.randint, generator, low, high, shape, kind.numpy),
             shape,
             kind,
             device,
@@ -143,21 +145,32 @@ def randperm(
     if n < 0:
         raise ArgumentError(f"n must be non-negative, got {n}")
     kind = dtypes.int64 if dtype is None and out is None else kind_of(dtype, out)
-    result = _drawn(lambda: random.randperm(generator, n, kind.numpy), (n,), kind, device, requires_grad)
+    draw = partial(random.randperm, generator, n, kind.numpy)
+    result = _drawn(draw, (n,), kind, device, requires_grad)
     return written(out, result, dtype)
 
 
-def _empty_like(input: Tensor, kind: dtypes.dtype, memory_format: memory_format | None) -> np.ndarray:
-    """Return an uninitialised host array with ``input``'s strides or in ``memory_format``, since numbers are
-    drawn in memory order."""
+def _like(
+    function: str,
+    arguments: tuple[tuple[str, float], ...],
+    generator: Generator | None,
+    input: Tensor,
+    kind: dtypes.dtype,
+    memory_format: memory_format | None,
+    described: bool = False,
+) -> Any:  # an array, or with ``described`` a Draw
+    """Draw an array with ``input``'s shape and strides, or in ``memory_format``: numbers are drawn in memory
+    order."""
     shape = tuple(input.raw.shape)
     if memory_format is None or memory_format is preserve_format:
         axes = memory_order(input.raw)
     else:
         axes = axes_of(memory_format, len(shape))
-    if axes is None:
-        return np.empty(shape, kind.numpy)
-    return np.empty([shape[axis] for axis in axes], kind.numpy).transpose(np.argsort(axes))
+    if described:
+        order = None if axes is None else tuple(axes)
+        return Draw(function, shape, kind.numpy, arguments, order=order, generator=generator)
+    out = empty_in_order(shape, kind.numpy, axes)
+    return getattr(random, function)(generator, out=out, **dict(arguments))
 
 
 def rand_like(
@@ -173,7 +186,7 @@ def rand_like(
     kind = dtypes.as_dtype(dtype or input.dtype)
     memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("rand_like", rest)
-    draw = lambda: random.uniform(generator, out=_empty_like(input, kind, memory_format))  # noqa: E731
+    draw = partial(_like, "uniform", (), generator, input, kind, memory_format)
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
 
 
@@ -190,7 +203,7 @@ def randn_like(
     kind = dtypes.as_dtype(dtype or input.dtype)
     memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("randn_like", rest)
-    draw = lambda: random.normal(generator, out=_empty_like(input, kind, memory_format))  # noqa: E731
+    draw = partial(_like, "normal", (), generator, input, kind, memory_format)
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")
 
 
@@ -211,7 +224,7 @@ def randint_like(
     """
     low, high = (0, low) if high is None else (low, high)
     kind = dtypes.as_dtype(dtype or input.dtype)
-    draw = lambda: random.randint(None, low, high, out=_empty_like(input, kind, memory_format))  # noqa: E731
+    draw = partial(_like, "randint", (("low", low), ("high", high)), None, input, kind, memory_format)
     return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
 
 
@@ -249,7 +262,7 @@ def normal(
     return written(
         out,
         _drawn(
-            lambda: random.normal(generator, shape, kind.numpy.type, mean, std),
+            partial(random.normal, generator, shape, kind.numpy.type, mean, std),
             shape,
             kind,
             device,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
+from tenon.random.draws import Draw
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.inplace import check_leaf, check_overlap, inplace
 from tenon.tensors.refused_writes import refuse_writing
@@ -41,14 +42,9 @@ def draw_into(
             args = ()
         named = dict(zip(_PARAMETERS.get(name, ()), args, strict=False)) | kwargs
         if WATCHERS.recorder is not None:
-            shape, kind = x.raw.shape, x.raw.dtype
             arrays = {n: Value.make(v, x._backend) for n, v in named.items() if hasattr(v, "shape")}
-
-            def draw(*values: np.ndarray) -> np.ndarray:
-                result = np.empty(shape, kind)
-                function(generator, out=result, **named | dict(zip(arrays, values, strict=True)))
-                return result
-
+            numbers: Any = tuple((n, v) for n, v in named.items() if n not in arrays)  # what functions take
+            draw = Draw(name, x.raw.shape, x.raw.dtype, numbers, tuple(arrays), generator=generator)
             return inplace(table.copy, x, WATCHERS.recorder.host_draw(draw, *arrays.values()))
         tracked = MODE.enabled and x.requires_grad  # the overwritten values get a gradient of zeros
         host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
