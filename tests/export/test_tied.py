@@ -1,12 +1,13 @@
 """Tied weights: one name in a graph, stored once, and tied again in every form that comes back."""
 
+import numpy as np
 import pytest
 
 import tenon
 from tenon import nn
 from tenon.errors import BundleError
 from tenon.export import capture, export, load, lower, save, unflatten
-from tenon.export.document import to_document
+from tenon.export.document import to_document, views_of
 from tenon.export.schema import from_document
 
 
@@ -154,3 +155,69 @@ def test_files_with_other_names_that_make_no_sense_are_refused(model, aliases):
 
     with pytest.raises(BundleError):
         from_document(document, {k: tenon.as_tensor(v) for k, v in arrays.items()}, "file")
+
+
+class Overlapping(nn.Module):
+    """A weight and its transpose, a part of a buffer, and a buffer of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.back = nn.Parameter(tenon.randn(4, 3))
+        self.there = nn.Parameter(self.back.detach().t())
+        self.register_buffer("row", self.back.detach()[1])
+        self.register_buffer("own", tenon.randn(3))
+
+    def forward(self, x):
+        return (x @ self.there @ self.back + self.row) * self.own
+
+
+def shares(a, b):
+    return np.shares_memory(a.detach().numpy(), b.detach().numpy())
+
+
+@pytest.mark.parametrize("form", ["bundle", "program"])
+def test_states_that_share_memory_are_stored_once_and_share_it_again(form, tmp_path):
+    model, x = Overlapping().eval(), tenon.randn(2, 3)
+    if form == "bundle":
+        save(model, tmp_path / "b", (x,), targets=["numpy"])
+        made = unflatten(load(tmp_path / "b").graph)
+        stored = tenon.load(tmp_path / "b" / "weights.safetensors")
+        assert sorted(stored) == ["back", "own"] and tenon.export.verify(tmp_path / "b").passed
+    else:
+        save(export(model, (x,)), tmp_path / "p.pt2")
+        made = load(tmp_path / "p.pt2").module()
+
+    assert tenon.equal(made(x), model(x)) and set(made.state_dict()) == set(model.state_dict())
+    assert shares(made.there, made.back) and shares(made.row, made.back)
+    assert not shares(made.own, made.back)
+    with tenon.no_grad():
+        made.back.mul_(2)
+    assert tenon.equal(made.there, 2 * model.there) and tenon.equal(made.row, 2 * model.row)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        {"of": "there", "offset": 0, "strides": [1, 3]},
+        {"of": "x", "offset": 0, "strides": [1, 3]},
+        {"of": "back", "offset": 1, "strides": [1, 3]},
+        {"of": "back", "offset": -1, "strides": [1, 3]},
+        {"of": "back", "offset": 0, "strides": [1, -3]},
+        {"of": "back", "offset": 0, "strides": [1]},
+        {"of": "back", "offset": 0, "strides": [1, 1 << 60]},
+        {"of": "back", "offset": 0, "strides": [1, 3], "more": 1},
+        {"of": ["back"], "offset": 0, "strides": [1, 3]},
+        "back",
+    ],
+)
+def test_a_view_outside_of_what_is_stored_is_refused(view):
+    graph = capture(Overlapping().eval(), tenon.randn(2, 3))
+    document, arrays = to_document(graph, views_of(graph))
+    (entry,) = [node for node in document["nodes"] if node.get("name") == "there"]
+    assert entry["view"] == {"of": "back", "offset": 0, "strides": [1, 3]}
+    stored = {name: tenon.from_numpy(array) for name, array in arrays.items()}
+    from_document(document, stored, "graph.json")
+    entry["view"] = view
+
+    with pytest.raises(BundleError):
+        from_document(document, stored, "graph.json")

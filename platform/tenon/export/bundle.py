@@ -88,7 +88,7 @@ def save(
         raise BundleError("there are no test vectors: calls= is empty, so that nothing could be verified.")
     model = model if isinstance(what, CapturedGraph) or train else what
     vectors = make_vectors(graph, [tuple(call) for call in calls], tolerance, model)
-    document, arrays = schema.to_document(graph)
+    document, arrays = schema.to_document(graph, schema.views_of(graph))
     partial = destination.with_name(f".{destination.name[:200]}.{secrets.token_hex(6)}.partial")
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)

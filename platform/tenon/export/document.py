@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, table
@@ -19,8 +22,10 @@ from tenon.tensors.tensor import Tensor
 SCHEMA, VERSION = "tenon.graph", 1
 
 
-def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]]:
-    """Return ``graph`` as JSON data, and its state and constants by name.
+def to_document(
+    graph: CapturedGraph, views: Mapping[Node, Json] = MappingProxyType({})
+) -> tuple[dict[str, Json], dict[str, Array]]:
+    """Return ``graph`` as JSON data, and its state and constants by name, without those that are ``views``.
 
     LoweringError lists all calls that cannot be written: those of Python functions.
     """
@@ -41,7 +46,9 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
         if node.kind == "input":
             role = graph.signature.states.get(node.label, "argument")
             nodes.append({"kind": "input", "name": node.label, "role": role, **_aval(sized.avals[0])})
-            if role != "argument":
+            if node in views:
+                nodes[-1] |= {"view": views[node]}
+            elif role != "argument":
                 arrays[node.label] = node.value.raw if isinstance(node.value, Tensor) else node.value
         elif node.kind == "constant":
             name = f"constant.{positions[node]}"
@@ -83,6 +90,30 @@ def to_document(graph: CapturedGraph) -> tuple[dict[str, Json], dict[str, Array]
         "signature": _signature(graph.signature),
     }
     return document, arrays
+
+
+def views_of(graph: CapturedGraph) -> dict[Node, Json]:
+    """Return the states that lie in the memory of another, which is stored: its name, offset and strides."""
+    spans: list[tuple[int, int, bool, int, Node, np.ndarray]] = []
+    for number, node in enumerate(graph.states):
+        raw = node.value.raw if isinstance(node.value, Tensor) else node.value
+        if isinstance(raw, np.ndarray) and raw.size and min(raw.strides, default=0) >= 0:
+            start = raw.__array_interface__["data"][0]
+            reach = sum((size - 1) * stride for size, stride in zip(raw.shape, raw.strides, strict=True))
+            end = start + reach + raw.itemsize
+            spans.append((start, -end, not raw.flags.c_contiguous, number, node, raw))
+    found: dict[Node, Json] = {}
+    owner: tuple[int, int, Node, np.ndarray] | None = None
+    for start, last, scattered, _, node, raw in sorted(spans, key=lambda each: each[:4]):
+        if owner is not None and -last <= owner[1]:
+            first, _, base_node, base = owner
+            if base.dtype == raw.dtype and (start - first) % raw.itemsize == 0:
+                strides: list[Json] = [stride // raw.itemsize for stride in raw.strides]
+                offset = (start - first) // raw.itemsize
+                found[node] = {"of": base_node.label, "offset": offset, "strides": strides}
+        elif not scattered:
+            owner = start, -last, node, raw
+    return found
 
 
 def _is_writable(node: Node) -> bool:

@@ -25,7 +25,7 @@ def save(
     extra_files: Mapping[str, str | bytes] | None = None,
 ) -> None:
     """Write a program to a file; a path is replaced atomically, and all of it or nothing."""
-    document, arrays = schema.to_document(ep.whole)
+    document, arrays = schema.to_document(ep.whole, schema.views_of(ep.whole))
     frozen = sorted(name for name, each in ep.named_parameters() if not each.requires_grad)
     names: dict[str, Json] = {
         "arguments": list(ep.names.arguments),

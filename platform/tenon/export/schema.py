@@ -20,6 +20,7 @@ from tenon.export.axes import axes_of, known_symbols, named_axes
 from tenon.export.captured import CapturedGraph, Guard, Symbol
 from tenon.export.document import SCHEMA, VERSION
 from tenon.export.document import to_document as to_document
+from tenon.export.document import views_of as views_of
 from tenon.export.json_types import Json, as_list, as_object, as_string
 from tenon.export.places import expressions, put
 from tenon.export.signature import Result, ScalarInput, Signature, TensorArgument
@@ -35,7 +36,7 @@ MAX_FILE, MAX_NODES, MAX_AXES, MAX_BYTES = 1 << 28, 1_000_000, 64, 1 << 38
 #: Kinds of state; arguments are "argument".
 _ROLES = frozenset({"parameter", "buffer", "optimizer", "gradient", "tensor"})
 _NODE_KEYS = {
-    "input": {"kind", "name", "role", "dtype", "shape"},
+    "input": {"kind", "name", "role", "dtype", "shape", "view"},
     "constant": {"kind", "name", "dtype", "shape"},
     "scalar": {"kind", "function", "args", "name", "value", "increment"},
     "call": {"kind", "op", "args", "attrs", "outputs", "module", "where", "phase"},
@@ -103,6 +104,8 @@ class _Reader:
         self.states: dict[str, str] = {}
         self.scalars: list[ScalarInput] = []
         self.names: set[str] = set()
+        #: The states that others are views of.
+        self.owners: set[str] = set()
         #: The sizes of the example by name, and the symbols: the graph gets them when all nodes are read,
         #: which have their expressions already.
         self.sizes: dict[str, int] = {}
@@ -135,6 +138,9 @@ class _Reader:
         graph.guards = [self._guard(entry) for entry in as_list(document["guards"])]
         graph.signature = self._signature(document["signature"])
         graph.dynamic = self._dynamic()
+        lost = self.owners - {*self.states}
+        if lost:
+            raise BundleError(f"a state is a view of {min(lost)!r:.200}, which is none.")
         unused = set(self.arrays) - self.names
         if unused:
             raise BundleError(f"no node has the stored tensor {min(unused)!r}.")
@@ -183,9 +189,9 @@ class _Reader:
         value = None
         if role in _ROLES:
             self.states[name] = role
-            value = self._stored(name, aval)
-        elif role != "argument":
-            raise BundleError(f"unknown role {role!r:.80}.")
+            value = self._view(entry["view"], aval) if "view" in entry else self._stored(name, aval)
+        elif role != "argument" or "view" in entry:
+            raise BundleError(f"unknown role {role!r:.80}, or an argument that is a view.")
         self._resolve_sizes(self.result.input(aval, value, name))
 
     def _constant(self, entry: Mapping[str, Json]) -> None:
@@ -221,6 +227,21 @@ class _Reader:
             own = Aval(tuple(tensor.raw.shape), tensor.raw.dtype)
             raise BundleError(f"the stored tensor {name!r:.200} is {own!r}, not {aval!r}.")
         return tensor
+
+    def _view(self, entry: Mapping[str, Json], aval: Aval) -> Tensor:
+        """Return a state that lies in the memory of another, which is stored."""
+        owner, offset, strides = _text(entry["of"]), entry["offset"], as_list(entry["strides"])
+        base = self.arrays.get(owner)
+        if base is None or not base.is_contiguous() or base.raw.dtype != aval.dtype or len(entry) != 3:
+            raise BundleError(f"nothing is stored as {owner!r:.200} that this may be a view of.")
+        numbers = (offset, *strides)
+        if any(type(n) is not int or n < 0 for n in numbers) or len(strides) != len(aval.shape):
+            raise BundleError(f"{numbers!r:.200} are no offset and strides of {aval!r}.")
+        last = offset + sum((size - 1) * stride for size, stride in zip(aval.shape, strides, strict=True))
+        if 0 in aval.shape or last >= base.numel():
+            raise BundleError(f"a view reaches element {last} of {owner!r:.200}, which has {base.numel()}.")
+        self.owners.add(owner)
+        return base.detach().as_strided(aval.shape, strides, base.storage_offset() + offset)
 
     def _scalar(self, entry: Mapping[str, Json]) -> None:
         function = entry["function"]
