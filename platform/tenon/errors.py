@@ -273,6 +273,10 @@ class CheckpointWarning(TenonWarning):
     """A damaged checkpoint was passed over."""
 
 
+class UncheckedFileWarning(TenonWarning):
+    """A file without checksums was loaded; said once in a process."""
+
+
 class CommunicatorError(TenonError, RuntimeError):
     """Ranks cannot communicate, or disagree about what they communicate."""
 

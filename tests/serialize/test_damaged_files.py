@@ -2,14 +2,18 @@
 
 import contextlib
 import io
+import json
 import random
 import re
+import struct
+import warnings
 
 import numpy as np
 import pytest
 
-from tenon.errors import CheckpointError
-from tenon.serialize import load, save, verify
+from tenon import serialization
+from tenon.errors import CheckpointError, UncheckedFileWarning
+from tenon.serialize import load, save, unchecked, verify
 from tenon.tensors.creation.create import from_numpy
 
 SUFFIXES = (".pt", ".safetensors")
@@ -148,3 +152,57 @@ def test_a_name_that_is_no_text_any_more_is_told_so(tmp_path):
 
     with pytest.raises(CheckpointError, match=r"damaged \(.*can't decode byte 0xff"):
         load(path)
+
+
+def old(place):
+    save(contents(), place / "old.pt", _use_new_zipfile_serialization=False)
+    return place / "old.pt"
+
+
+def foreign(place):
+    header = json.dumps({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    path = place / "foreign.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    return path
+
+
+def without_crc(place):
+    serialization.set_crc32_options(False)
+    try:
+        save(contents(), place / "without.pt")
+    finally:
+        serialization.set_crc32_options(True)
+    return place / "without.pt"
+
+
+@pytest.mark.parametrize("made", [old, foreign, without_crc])
+def test_a_file_without_checksums_says_so_once_and_at_the_line_that_loads_it(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(unchecked, "_said", False)
+    path = made(tmp_path)
+
+    with pytest.warns(UncheckedFileWarning, match=f"{path.name}' has no checksums, as") as said:
+        load(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(path)
+
+    assert [warning.filename for warning in said] == [__file__]
+
+
+def test_a_file_of_ours_has_checksums_and_says_nothing(saved, monkeypatch):
+    monkeypatch.setattr(unchecked, "_said", False)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load(saved)
+
+
+def test_files_without_checksums_are_refused_where_the_warning_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(unchecked, "_said", False)
+    path = old(tmp_path)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UncheckedFileWarning)
+        for _ in range(2):
+            with pytest.raises(UncheckedFileWarning):
+                load(path)

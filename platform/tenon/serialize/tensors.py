@@ -30,6 +30,7 @@ from tenon.serialize.packing import Packing, View
 from tenon.serialize.placement import Placement
 from tenon.serialize.tensor_arrays import CHUNK, DIGEST, METADATA, NAMES, OURS, ArrayEntry, Arrays
 from tenon.serialize.zip_writer import Writable
+from tenon.serialize.unchecked import say
 from tenon.tensors.tensor import Tensor
 
 
@@ -142,7 +143,9 @@ def read(file: BinaryIO, placement: Placement) -> object:
     arrays = Arrays(file, placement)
     try:
         if arrays.document is None:
-            return {name: _plain(arrays, name) for name in arrays.entries}
+            found = {name: _plain(arrays, name) for name in arrays.entries}
+            say(source, "safetensors files of other programs have none")
+            return found
         tensors = [_tensor(arrays, row) for row in arrays.document["tensors"]]
         return manifest.decode(arrays.document["structure"], tensors)
     except CheckpointError as error:

@@ -24,6 +24,7 @@ from tenon.serialize.pickle_writer import PickleWriter, is_typed
 from tenon.serialize.placement import Placement
 from tenon.serialize.torch_globals import StorageClass, torch_globals
 from tenon.serialize.torch_zip import byteswap
+from tenon.serialize.unchecked import say
 from tenon.serialize.zip_writer import Writable
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
@@ -94,9 +95,11 @@ def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: 
     ).load()
     storages.read_all()
     allowance = Allowance(allowance.size)
-    return PickleReader(
+    found = PickleReader(
         io.BytesIO(tree), torch_globals(layers, allowance), storages.find, source, encoding, allowance
     ).load()
+    say(source, "files in PyTorch's format of before 1.6 have none")
+    return found
 
 
 def _simple(file: BinaryIO, source: str) -> object:
