@@ -3,12 +3,14 @@
 import io
 import json
 import struct
+import tracemalloc
 import zipfile
 
 import pytest
 
 import tenon
 from tenon.errors import BundleError, CheckpointError
+from tenon.export import bundle
 from tenon.fx import saved_graphs
 from tenon.serialize import limits, load, unsafe_globals, verify
 from tenon.serialize.checkpoint import read_checkpoint
@@ -231,6 +233,59 @@ def test_a_graph_of_lists_that_share_members_is_refused():
 def test_what_a_message_shows_is_short():
     assert short([1, "a" * 1000, (2,)]) == f"[1, '{'a' * 80}', a tuple]"
     assert len(short(tuple(range(10**6)))) < 80
+
+
+LONG = "x" * 5000
+NAME = b"X\x88\x13\0\0" + LONG.encode()
+
+
+def foreign(entry: object, name: str = "a") -> io.BytesIO:
+    """A safetensors file with one array of four bytes."""
+    header = json.dumps({name: entry}).encode()
+    return io.BytesIO(struct.pack("<Q", len(header)) + header + bytes(4))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        archive(f"cos\n{LONG}\n.".encode()),
+        archive(b"\x80\x02ccollections\nOrderedDict\n)R}" + NAME + b"\x85" + NAME + b"sb."),
+        archive(b"\x80\x02}" + NAME + b"\x81."),
+        archive(b"\x80\x02" + STORAGE.replace(b"X\x01\0\0\x000", NAME) + b"."),
+        archive(b"\x80\x02" + STORAGE.replace(b"X\x03\0\0\0cpu", NAME) + b".", **{"0": bytes(4)}),
+        foreign({"dtype": LONG, "shape": [1], "data_offsets": [0, 4]}),
+        foreign({"dtype": "F32", "shape": [1 << 62] * 64, "data_offsets": [0, 4]}),
+        foreign({"dtype": "F32", "shape": [1], "data_offsets": [1, 4]}, LONG),
+    ],
+    ids=["global", "attribute", "near", "storage", "device", "dtype", "shape", "array"],
+)
+def test_errors_quote_little_of_long_names(file):
+    with pytest.raises(CheckpointError) as raised:
+        load(file)
+
+    assert 30 < len(str(raised.value)) < 1000
+
+
+def test_a_small_bundle_takes_little_memory(tmp_path):
+    for name, content in (("manifest.json", "{}"), ("graph.json", "{}")):
+        (tmp_path / name).write_text(content)
+
+    tracemalloc.start()
+    try:
+        for name in ("manifest.json", "graph.json"):
+            bundle._content(tmp_path / name, 1 << 28)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 1 << 20
+
+
+def test_a_file_of_a_bundle_that_is_too_large_is_not_read(tmp_path):
+    (tmp_path / "graph.json").write_bytes(bytes(101))
+
+    with pytest.raises(BundleError, match="has 101 bytes; at most 100 are read"):
+        bundle._content(tmp_path / "graph.json", 100)
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray])

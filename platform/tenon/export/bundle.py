@@ -264,10 +264,10 @@ def _read_manifest(place: Path) -> dict[str, Json]:
 def _content(path: Path, most: int) -> bytes:
     """Return the bytes of a file that has at most ``most``."""
     with open(path, "rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise BundleError(f"{path} has {path.stat().st_size:,} bytes; at most {most:,} are read.")
-    return content
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise BundleError(f"{path} has {size:,} bytes; at most {most:,} are read.")
+        return file.read(size)  # not of ``most``, for which Python would allocate the memory
 
 
 def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:

@@ -354,7 +354,7 @@ def _view(
         return np.ndarray(shape, kind.numpy, memory, start, tuple(s * itemsize for s in stride))
     except (ValueError, OverflowError) as error:
         raise CheckpointError(
-            f"a tensor of shape {list(shape)} and stride {list(stride)} cannot exist: {error}"
+            f"a tensor of shape {short(list(shape))} and stride {short(list(stride))} cannot exist: {error}"
         ) from error
 
 

@@ -29,6 +29,8 @@ _ITEM = 64
 #: The same for an item of a key, which takes time but no memory.
 _HASHED = 8
 _SHOWN = 6
+#: Characters of another error's text in a message.
+_QUOTED = 500
 
 
 class Allowance:
@@ -98,6 +100,16 @@ def short(value: object) -> str:
         more = f", ... {len(value) - _SHOWN:,} more" if len(value) > _SHOWN else ""
         return f"[{inner}{more}]" if isinstance(value, list) else f"({inner}{more})"
     return _single(value)
+
+
+def cut(error: BaseException | str) -> str:
+    """Return the text of ``error`` for a message: it may quote a name of any length from the file.
+
+    >>> cut("x" * 1000)[-18:]
+    'xxxxx ... 500 more'
+    """
+    text = str(error)
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ... {len(text) - _QUOTED:,} more"
 
 
 def _single(value: object) -> str:

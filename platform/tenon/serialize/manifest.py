@@ -19,7 +19,7 @@ from tenon.dtypes import dtype
 from tenon.errors import CheckpointError
 from tenon.serialize import contents
 from tenon.serialize.contents import Path
-from tenon.serialize.limits import check_key
+from tenon.serialize.limits import check_key, short
 from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
 
@@ -97,7 +97,7 @@ def decode(node: object, tensors: Sequence[Tensor]) -> object:
         return node
     tag = next((name for name in node if name != "metadata"), "")
     if tag not in _DECODERS or set(node) - {tag, "metadata"}:
-        raise CheckpointError(f"the structure has an unknown part {sorted(node)}")
+        raise CheckpointError(f"the structure has an unknown part {short(sorted(node))}")
     value = _DECODERS[tag](node[tag], tensors)
     if "metadata" in node:
         if type(value) is not OrderedDict:
@@ -132,7 +132,7 @@ def _items(body: object, tensors: Sequence[Tensor]) -> list[tuple[object, Json]]
 
 def _tensor(body: object, tensors: Sequence[Tensor]) -> Tensor:
     if type(body) is not int or not 0 <= body < len(tensors):
-        raise CheckpointError(f"the structure refers to tensor {body!r} of {len(tensors)}")
+        raise CheckpointError(f"the structure refers to tensor {short(body)} of {len(tensors)}")
     return tensors[body]
 
 
@@ -146,21 +146,21 @@ def _members(body: object, tensors: Sequence[Tensor]) -> set[object]:
 
 def _size(body: object) -> Size:
     if any(type(n) is not int for n in _list(body)):
-        raise CheckpointError(f"a torch.Size is written as {body!r}")
+        raise CheckpointError(f"a torch.Size is written as {short(body)}")
     return Size(_list(body))
 
 
 def _float(body: object) -> float:
     """A float that JSON cannot represent."""
     if body not in ("inf", "-inf", "nan"):
-        raise CheckpointError(f"a float is written as {body!r}")
+        raise CheckpointError(f"a float is written as {short(body)}")
     return float(_text(body))
 
 
 def _complex(body: object, tensors: Sequence[Tensor]) -> complex:
     real, imaginary = (decode(part, tensors) for part in _list(body))
     if not isinstance(real, (int, float)) or not isinstance(imaginary, (int, float)):
-        raise CheckpointError(f"a complex number is written as {body!r}")
+        raise CheckpointError(f"a complex number is written as {short(body)}")
     return complex(real, imaginary)
 
 

@@ -60,8 +60,8 @@ class Migrations:
             )
         if version > self.current:
             raise CheckpointVersionError(
-                f"cannot load {source}: its {self.kind} has schema version {version}, and this version of "
-                f"tenon reads up to {self.current}. Upgrade tenon to read it."
+                f"cannot load {source}: its {self.kind} has schema version {short(version)}, and this "
+                f"version of tenon reads up to {self.current}. Upgrade tenon to read it."
             )
         for number in range(version, self.current):
             if number not in self._steps:

@@ -25,6 +25,7 @@ from tenon.nn.hooks import HookAttribute
 from tenon.nn.lazy import LazyModuleMixin
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+from tenon.serialize.limits import short
 from tenon.tensors.tensor import Tensor
 
 _LAYERS, _FUNCTIONS = "torch.nn", "torch.nn.functional"
@@ -182,7 +183,7 @@ def restore(module: Module, state: object, source: str) -> None:
             continue
         if name.startswith("__") or callable(getattr(kind, name, None)):
             raise UnsafeCheckpointError(
-                f"refused to load {source}: it sets {name!r} of a {kind.__name__}, which could replace a"
+                f"refused to load {source}: it sets {short(name)} of a {kind.__name__}, which could replace a"
                 " method."
             )
         if not isinstance(inspect.getattr_static(kind, name, None), property):

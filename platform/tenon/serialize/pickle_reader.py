@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, TypeAlias
 from tenon.errors import CheckpointError, TenonError, UnsafeCheckpointError
 from tenon.nn.module import Module
 from tenon.serialize import modules
-from tenon.serialize.limits import Allowance, check_key
+from tenon.serialize.limits import Allowance, check_key, cut, short
 from tenon.serialize.lone_storages import Converter
 
 _MARK = object()
@@ -100,7 +100,7 @@ class PickleReader:
         except TenonError as error:
             if str(error).startswith("cannot load"):
                 raise
-            raise CheckpointError(f"cannot load {self.source}: {error}{self._near()}.") from error
+            raise CheckpointError(f"cannot load {self.source}: {cut(error)}{self._near()}.") from error
         except (
             ArithmeticError,
             AttributeError,
@@ -110,14 +110,14 @@ class PickleReader:
             TypeError,
             ValueError,
         ) as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {cut(error)}"
             raise CheckpointError(
                 f"cannot load {self.source}: its object tree is damaged ({problem}){self._near()}. "
                 "Nothing was loaded; take another copy of the file."
             ) from error
         except (struct.error, MemoryError) as error:
             raise CheckpointError(
-                f"cannot load {self.source}: its object tree ends too early ({error})."
+                f"cannot load {self.source}: its object tree ends too early ({cut(error)})."
             ) from error
 
     # --- input ---
@@ -189,8 +189,8 @@ class PickleReader:
         if value is None:
             raise UnsafeCheckpointError(
                 f"Weights only load failed: refused to load {self.source}, which refers to the global "
-                f"{full!r}. tenon never imports or runs what a checkpoint names; it builds tensors, plain "
-                "containers and numbers only"
+                f"{short(full)}. tenon never imports or runs what a checkpoint names; it builds tensors, "
+                "plain containers and numbers only"
                 + (
                     ", and with weights_only=False layers of tenon.nn"
                     if full.startswith(("torch.nn.", "tenon.fx."))
@@ -249,7 +249,7 @@ class PickleReader:
         ]
         if unknown:
             raise UnsafeCheckpointError(
-                f"refused to load {self.source}: it sets {unknown[0]!r} of an OrderedDict, which could "
+                f"refused to load {self.source}: it sets {short(unknown[0])} of an OrderedDict, which could "
                 "replace a method."
             )
         self.allowance.take_copy(state)
@@ -299,7 +299,7 @@ class PickleReader:
     def _near(self) -> str:
         """The last text on the stack, maybe a dict key, as a hint where the error is; empty if none."""
         names = [v for v in self.stack[-8:] if type(v) is str and v != "storage"]
-        return f" (near {names[-1]!r})" if names else ""
+        return f" (near {short(names[-1])})" if names else ""
 
 
 def _frozen(reader: PickleReader) -> None:

@@ -9,6 +9,7 @@ from tenon.device import CPU, Device
 from tenon.errors import CheckpointDeviceError, DeviceError
 from tenon.kernels.backend import backend_for
 from tenon.serialize.layout import LoadedStorage
+from tenon.serialize.limits import cut, short
 from tenon.tensors.tensor import Tensor
 
 #: ``map_location(storage, location)``: gets a tensor of the storage's elements, returns it, moved or not, or
@@ -61,7 +62,7 @@ class Placement:
         device = self._known.get(location)
         if device is None:
             requested = self._table.get(location, location)
-            device = self._usable(requested, f"its tensors were saved on {location!r}")
+            device = self._usable(requested, f"its tensors were saved on {short(location)}")
             self._known[location] = device
         return device
 
@@ -77,8 +78,9 @@ class Placement:
                 return storage
             if result is not None:
                 problem = TypeError(
-                    f"map_location returned a {type(result).__name__} for a storage saved on {location!r}. "
-                    "Return the storage, moved if you like (`storage.cuda()`), or None for the default."
+                    f"map_location returned a {type(result).__name__} for a storage saved on"
+                    f" {short(location)}. Return the storage, moved if you like (`storage.cuda()`), or None"
+                    " for the default."
                 )
                 raise CallerError(problem)
         storage.device = self.device(location)
@@ -92,10 +94,11 @@ class Placement:
                 return CPU
             backend_for(device)
         except DeviceError as error:
+            kind = str(requested).partition(":")[0].upper()
             raise CheckpointDeviceError(
-                f"Attempting to deserialize object on a {str(requested).partition(':')[0].upper()} device: "
-                f"cannot load {self.source}: {reason}, but device {str(requested)!r} cannot be used here "
-                f"({error}). "
+                f"Attempting to deserialize object on a {kind:.80} device:"
+                f" cannot load {self.source}: {reason}, but device {short(str(requested))} cannot be used "
+                f"here ({cut(error)}). "
                 "Pass map_location='cpu' to load it into host memory."
             ) from error
         return device

@@ -17,7 +17,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.errors import CheckpointError
 from tenon.serialize.layout import LoadedStorage
-from tenon.serialize.limits import MAX_AXES
+from tenon.serialize.limits import MAX_AXES, cut, short
 from tenon.serialize.migrate import MANIFEST
 from tenon.serialize.placement import Placement
 
@@ -77,7 +77,7 @@ class Arrays:
         kind = _BY_NAME.get(entry["dtype"])
         if kind is None:
             raise CheckpointError(
-                f"array {name!r} has dtype {entry['dtype']!r:.80}, which tenon does not support"
+                f"array {short(name)} has dtype {entry['dtype']!r:.80}, which tenon does not support"
             )
         low, high = entry["data_offsets"]
         memory = None
@@ -101,15 +101,15 @@ class Arrays:
         while done < len(view):
             part = self._file.read(min(CHUNK, len(view) - done))
             if not part:
-                self._broken(f"it ends inside array {name!r}")
+                self._broken(f"it ends inside array {short(name)}")
             view[done : done + len(part)] = part
             done += len(part)
         if self.document is not None:
             dtype_name, shape, digest = self.document["arrays"][name]
             if [dtype_name, shape] != [self.entries[name]["dtype"], self.entries[name]["shape"]]:
-                self._broken(f"array {name!r} is described in two ways")
+                self._broken(f"array {short(name)} is described in two ways")
             if hashlib.sha256(view).hexdigest() != digest:
-                self._broken(f"array {name!r} does not have the SHA-256 it was saved with")
+                self._broken(f"array {short(name)} does not have the SHA-256 it was saved with")
 
     def _read_header(self, start: int) -> tuple[dict[str, Any], int]:  # JSON
         """The header as JSON, not checked yet, and the position of the data."""
@@ -122,7 +122,7 @@ class Arrays:
         try:
             header = json.loads(self._file.read(length).decode(), object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
-            self._broken(f"its header is no JSON: {error}")
+            self._broken(f"its header is no JSON: {cut(error)}")
         if type(header) is not dict:
             self._broken("its header is no JSON object")
         return header, start + 8 + length
@@ -133,17 +133,17 @@ class Arrays:
         rows = []
         for name, entry in self.entries.items():
             if not _is_entry(entry):
-                self._broken(f"array {name!r} is described by {entry!r:.200}")
+                self._broken(f"array {short(name)} is described by {entry!r:.200}")
             low, high = entry["data_offsets"]
             rows.append((low, high, name, entry))
         for low, high, name, entry in sorted(rows, key=lambda row: row[:3]):
             kind = _BY_NAME.get(entry["dtype"])
             if low != position or high < low:
-                self._broken(f"array {name!r} begins at byte {low} instead of {position}")
+                self._broken(f"array {short(name)} begins at byte {low} instead of {position}")
             if kind is not None and math.prod(entry["shape"]) * kind.itemsize != high - low:
                 self._broken(
-                    f"array {name!r} of shape {entry['shape']} and dtype {entry['dtype']} has {high - low} "
-                    "bytes"
+                    f"array {short(name)} of shape {short(entry['shape'])} and dtype {entry['dtype']:.80}"
+                    f" has {high - low} bytes"
                 )
             position = high
         if position != size:
@@ -162,7 +162,7 @@ class Arrays:
         try:
             document = json.loads(text, object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
-            self._broken(f"its manifest is no JSON: {error}")
+            self._broken(f"its manifest is no JSON: {cut(error)}")
         if type(document) is not dict:
             self._broken("its manifest is no JSON object")
         document = MANIFEST.upgrade(document, document.get("schema"), self.source)

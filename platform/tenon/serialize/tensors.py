@@ -25,12 +25,13 @@ from tenon.nn.parameter import Parameter
 from tenon.serialize import manifest
 from tenon.serialize.contents import MarkedStep, Path, tensors_of
 from tenon.serialize.layout import Described, StorageTable, meta_tensor, rebuild
+from tenon.serialize.limits import cut
 from tenon.serialize.migrate import MANIFEST
 from tenon.serialize.packing import Packing, View
 from tenon.serialize.placement import Placement
 from tenon.serialize.tensor_arrays import CHUNK, DIGEST, METADATA, NAMES, OURS, ArrayEntry, Arrays
-from tenon.serialize.zip_writer import Writable
 from tenon.serialize.unchecked import say
+from tenon.serialize.zip_writer import Writable
 from tenon.tensors.tensor import Tensor
 
 
@@ -151,9 +152,11 @@ def read(file: BinaryIO, placement: Placement) -> object:
     except CheckpointError as error:
         if str(error).startswith("cannot load"):
             raise
-        raise CheckpointError(f"cannot load {source}: {error}.") from error
+        raise CheckpointError(f"cannot load {source}: {cut(error)}.") from error
     except (ArithmeticError, LookupError, RecursionError, TenonError, TypeError, ValueError) as error:
-        raise CheckpointError(f"cannot load {source}: its manifest is malformed ({error!r}).") from error
+        raise CheckpointError(
+            f"cannot load {source}: its manifest is malformed ({cut(repr(error))})."
+        ) from error
 
 
 def verify(file: BinaryIO, source: str) -> None:

@@ -200,7 +200,9 @@ def _with_attributes(allowance: Allowance, tensor: Tensor, state: object) -> Ten
         tensor = Buffer(tensor, persistent=attributes.pop("persistent", True) is not False)
     for name, value in attributes.items():
         if type(name) is not str or name.startswith("_") or hasattr(type(tensor), name):
-            raise CheckpointError(f"a tensor carries the attribute {name!r}, which would hide part of Tensor")
+            raise CheckpointError(
+                f"a tensor carries the attribute {short(name)}, which would hide part of Tensor"
+            )
         setattr(tensor, name, value)
     return tensor
 
@@ -239,7 +241,7 @@ def _device(kind: object, index: object = None) -> Device:
 def _layout(name: object) -> str:
     if name != "torch.strided":
         raise CheckpointError(
-            f"it holds a tensor of layout {name if type(name) is str else short(name)}, and {_NO_SPARSE}"
+            f"it holds a tensor of layout {name[:80] if type(name) is str else short(name)}, and {_NO_SPARSE}"
         )
     return "torch.strided"
 

@@ -18,7 +18,7 @@ from tenon.errors import ArgumentError, CheckpointError
 from tenon.serialize import options
 from tenon.serialize.contents import tensors_and_storages_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
-from tenon.serialize.limits import Allowance, short
+from tenon.serialize.limits import Allowance, cut, short
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter, is_typed
 from tenon.serialize.placement import Placement
@@ -118,7 +118,7 @@ def _skip(file: BinaryIO, source: str) -> bytes:
         for _ in pickletools.genops(file):
             pass
     except (ValueError, struct.error, MemoryError, OverflowError) as error:
-        raise CheckpointError(f"cannot load {source}: its object tree is damaged ({error}).") from error
+        raise CheckpointError(f"cannot load {source}: its object tree is damaged ({cut(error)}).") from error
     end = file.tell()
     file.seek(start)
     return file.read(end - start)
@@ -159,19 +159,21 @@ class _Storages:
         for key in self._keys:
             if key not in self._announced:
                 raise CheckpointError(
-                    f"cannot load {source}: storage {key!r} belongs to no tensor, so its size is unknown."
+                    f"cannot load {source}: storage {short(key)} belongs to no tensor, so its size is"
+                    " unknown."
                 )
             kind, location, count = self._announced[key]
             header, nbytes = self._file.read(8), count * kind.dtype.itemsize
             if len(header) != 8 or struct.unpack("<q", header)[0] != count:
                 raise CheckpointError(
-                    f"cannot load {source}: the size of storage {key!r} is damaged, or the file is truncated."
+                    f"cannot load {source}: the size of storage {short(key)} is damaged, or the"
+                    " file is truncated."
                 )
             data = _exactly(self._file, nbytes)
             if data is None:
                 raise CheckpointError(
-                    f"cannot load {source}: the file ends inside storage {key!r}; it was truncated. Take "
-                    "another copy."
+                    f"cannot load {source}: the file ends inside storage {short(key)}; it was truncated. "
+                    "Take another copy."
                 )
             if self._swap:
                 byteswap(data, kind.dtype)

@@ -24,7 +24,7 @@ from tenon.errors import CheckpointError
 from tenon.serialize import options
 from tenon.serialize.contents import tensors_and_storages_of
 from tenon.serialize.layout import LoadedStorage, StorageTable
-from tenon.serialize.limits import Allowance, short
+from tenon.serialize.limits import Allowance, cut, short
 from tenon.serialize.pickle_reader import PickleReader
 from tenon.serialize.pickle_writer import PickleWriter
 from tenon.serialize.placement import Placement
@@ -103,7 +103,9 @@ def unknown_globals(file: BinaryIO, source: str) -> list[str]:
     try:
         return [name for name in dict.fromkeys(globals_in(tree)) if name not in known]
     except ValueError as error:
-        raise CheckpointError(f"cannot inspect {source}: its object tree is damaged ({error}).") from error
+        raise CheckpointError(
+            f"cannot inspect {source}: its object tree is damaged ({cut(error)})."
+        ) from error
 
 
 def verify(file: BinaryIO, source: str) -> None:
@@ -126,7 +128,7 @@ class _ArchiveReader:
             self._zip = opened(file, self.allowance)
             infos = self._zip.infolist()
         except CheckpointError as error:
-            raise CheckpointError(f"cannot load {self.source}: {error}.") from error
+            raise CheckpointError(f"cannot load {self.source}: {cut(error)}.") from error
         except (*BROKEN, OSError) as error:
             self._broken(error)
         for info in infos:
@@ -181,11 +183,11 @@ class _ArchiveReader:
         nbytes = count * kind.dtype.itemsize
         if info.file_size != nbytes:
             raise CheckpointError(
-                f"storage {key!r} holds {info.file_size} bytes where the object tree states {nbytes}"
+                f"storage {short(key)} holds {info.file_size} bytes where the object tree states {nbytes}"
             )
         if self._swap and not kind.typed:
             raise CheckpointError(
-                f"storage {key!r} has no element type and the byte order of another kind of machine"
+                f"storage {short(key)} has no element type and the byte order of another kind of machine"
             )
         memory = None
         if self.placement.needs_data:
@@ -244,30 +246,30 @@ class _ArchiveReader:
         if position != len(view):
             self._broken(EOFError(f"{position} of {len(view)} bytes are there"), info.filename)
         if crc != getattr(info, "CRC", crc):
-            self._broken(zipfile.BadZipFile(f"Bad CRC-32 for file {info.filename!r}"), info.filename)
+            self._broken(zipfile.BadZipFile(f"Bad CRC-32 for file {short(info.filename)}"), info.filename)
 
     def _info(self, name: str) -> zipfile.ZipInfo:
         """The entry of a record in the directory; raises if it is missing or inconsistent."""
         info = self.infos.get(self.prefix + name)
         if info is None:
-            self._broken(KeyError(f"the record {name!r} is missing"))
+            self._broken(KeyError(f"the record {short(name)} is missing"))
         return info
 
     def _byte_order(self) -> str:
         """The byte order of the storages, as in ``sys.byteorder``."""
         order = self.record("byteorder") if self.prefix + "byteorder" in self.infos else options.unmarked()
         if order not in (b"little", b"big"):
-            self._broken(ValueError(f"unknown byte order {order!r}"))
+            self._broken(ValueError(f"unknown byte order {short(order)}"))
         return order.decode()
 
     def _broken(self, error: BaseException, record: str = "") -> NoReturn:
         """Raise ``CheckpointError`` from ``error``."""
-        where = f"record {record!r}: " if record else ""
+        where = f"record {short(record)}: " if record else ""
         plain = error.args and not isinstance(error, UnicodeDecodeError)  # whose first argument is the codec
         problem = str(error.args[0]) if plain else str(error) or type(error).__name__
         raise CheckpointError(
-            f"cannot load {self.source}: the file is truncated or damaged ({where}{problem}). Its contents "
-            "cannot be trusted, "
+            f"cannot load {self.source}: the file is truncated or damaged ({where}{cut(problem)}). Its "
+            "contents cannot be trusted, "
             "so nothing was loaded. Take another copy or an earlier checkpoint."
         ) from error
 
