@@ -29,8 +29,8 @@ _ITEM = 64
 #: The same for an item of a key, which takes time but no memory.
 _HASHED = 8
 _SHOWN = 6
-#: Characters of another error's text in a message.
-_QUOTED = 500
+#: Characters of another error's text in a message: of its beginning, and of its end.
+_QUOTED, _END = 500, 150
 
 
 class Allowance:
@@ -105,11 +105,14 @@ def short(value: object) -> str:
 def cut(error: BaseException | str) -> str:
     """Return the text of ``error`` for a message: it may quote a name of any length from the file.
 
-    >>> cut("x" * 1000)[-18:]
-    'xxxxx ... 500 more'
+    The end is kept, as it is what to do next.
+
+    >>> cut("x" * 2000 + " Take another.")[480:520], cut("x" * 2000 + " Take another.")[-20:]
+    ('xxxxxxxxxxxxxxxxxxxx ... 1,364 more ... ', 'xxxxxx Take another.')
     """
     text = str(error)
-    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]} ... {len(text) - _QUOTED:,} more"
+    left_out = len(text) - _QUOTED - _END
+    return text if left_out <= 0 else f"{text[:_QUOTED]} ... {left_out:,} more ... {text[-_END:]}"
 
 
 def _single(value: object) -> str:
