@@ -1,9 +1,11 @@
 """A checkpoint names code; only what the user names, or this account has written, is imported and called."""
 
+import hmac
 import json
 import os
 import pwd
 import sys
+import warnings
 
 import pytest
 from click.testing import CliRunner
@@ -196,3 +198,62 @@ def test_the_key_is_created_once(tmp_path, monkeypatch):
     assert user_key.sign("text") == first
     assert os.listdir(tmp_path / "tenon") == ["key"]
     assert user_key.path().stat().st_mode & 0o777 == 0o600
+
+
+def in_child(function):
+    """What ``function`` returns in a forked process: two digests."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the child runs nothing that other threads' locks could stop
+        number = os.fork()
+    if not number:
+        try:
+            os.write(writing, b"".join(function()))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read()
+    os.waitpid(number, 0)
+    return told[:32], told[32:]
+
+
+def test_the_key_is_read_once_until_it_changes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    first = user_key.digest(b"text", create=True)
+    opened = []
+
+    def counted(*args):
+        opened.append(args)
+        return open(*args)
+
+    monkeypatch.setattr(user_key, "open", counted, raising=False)
+
+    assert [user_key.digest(b"text") for _ in range(10)] == [first] * 10
+    assert user_key.digest(b"text") != user_key.digest(b"other")
+    assert not opened
+    other = tmp_path / "other"
+    other.write_bytes(bytes(32))
+    other.chmod(0o600)
+    other.replace(user_key.path())
+
+    assert [user_key.digest(b"text") for _ in range(3)] == [hmac.digest(bytes(32), b"text", "sha256")] * 3
+    assert len(opened) == 1
+    user_key.path().unlink()
+    assert user_key.digest(b"text") is None
+
+
+def test_a_forked_child_has_the_key_and_notices_another_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    first = user_key.digest(b"text", create=True)
+    user_key.digest(b"text")
+
+    def child():
+        before = user_key.digest(b"text")
+        user_key.path().unlink()
+        return before, user_key.digest(b"text", create=True)
+
+    before, after = in_child(child)
+
+    assert before == first and after not in (None, first)
+    assert user_key.digest(b"text") == after
