@@ -425,3 +425,14 @@ def test_the_range_of_a_size_starts_where_the_graph_holds():
     with pytest.raises(ShapeError, match=r"rows .* = 2 is out of range: it may be 3 or more"):
         graph.run(tenon.randn(2, 2), tenon.randn(4))
     assert graph.run(tenon.randn(3, 2), tenon.randn(0))[1].shape == (0,)
+
+
+def test_attention_is_one_op_at_all_sizes():
+    layer = nn.TransformerEncoderLayer(64, 4, 96, batch_first=True).eval()
+
+    graph = capture(layer, tenon.randn(3, 17, 64), dynamic={"src": {0: "batch"}})
+
+    assert [node.name for node in graph.calls].count("attention") == 1
+    for size in (0, 1, 3, 8, 20):
+        x = tenon.randn(size, 17, 64)
+        tenon.testing.assert_close(graph.run(x), layer(x), rtol=1e-4, atol=1e-5)

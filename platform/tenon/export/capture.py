@@ -130,12 +130,20 @@ def captured_at_sizes(
         name: leaf.raw.shape for name, leaf in zip(names, leaves, strict=True) if isinstance(leaf, Tensor)
     }
     axes = declared_axes(dynamic, shapes)
+
+    def make_for_any_size() -> CaptureRecorder:
+        recorder = make()
+        recorder.any_size = True
+        return recorder
+
     symbols = example_symbols(axes, shapes)
     problem: Exception | None = None
     for samples in sample_sizes(symbols, axes, choices):
         try:
             graphs = [
-                captured(function, tree_unflatten(resized(names, leaves, axes, s), spec), train, make)
+                captured(
+                    function, tree_unflatten(resized(names, leaves, axes, s), spec), train, make_for_any_size
+                )
                 for s in samples
             ]
         except CaptureError:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 class Recorder(SideEffects, OptimizerOptions, LeafGradients):
     """Records the ops that one thread runs between ``start`` and ``stop`` into ``graph``."""
 
+    #: Whether the recording is one of several at other sizes, which have to run the same ops.
+    any_size = False
+
     def __init__(self, backend: Backend, strict: bool = False) -> None:
         super().__init__()
         self.graph = Graph()

@@ -81,7 +81,7 @@ def scaled_dot_product_attention(
         query, key, value = (x.to(float32) for x in (query, key, value))
     factor = query.raw.shape[-1] ** -0.5 if scale is None and query.raw.shape[-1] else scale
     plain = dropout_p == 0 and (attn_mask is None or not attn_mask.requires_grad)
-    if plain and query._backend.attends(query.raw, key.raw, value.raw):
+    if plain and _is_fused(query, key, value):
         result = _fused(query, key, value, attn_mask, is_causal, 1.0 if factor is None else factor)
         return f.cast(result, dtype=kind) if kind.itemsize == 2 else result
     if factor is not None and factor != 1.0:
@@ -136,6 +136,15 @@ def _check(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, 
             "Expected attn_mask dtype to be bool or float or to match query dtype, but got attn_mask.dtype:"
             f" {attn_mask.dtype} and  query.dtype: {query.dtype} instead."
         )
+
+
+def _is_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
+    """Whether to call the op ``attention``: where the backend is faster with it, or for programs of all sizes
+    wherever shapes allow, so that none of them has other ops."""
+    q, k = query.raw, key.raw
+    if WATCHERS.recorder is not None and WATCHERS.recorder.any_size:
+        return bool(2 < q.ndim < 5 and q.shape[:-2] == k.shape[:-2] and k.shape == value.raw.shape)
+    return bool(query._backend.attends(q, k, value.raw))
 
 
 def _matmul_heads(x: Tensor, y: Tensor, name: str, grouped: bool) -> Tensor:
