@@ -53,7 +53,10 @@ class NumpyTarget(Target):
             inputs = {
                 f"{n}.inputs.{i}": np.asarray(a) for n, run in enumerate(runs) for i, a in enumerate(run)
             }
-            write_tensors(input_file, inputs)
+            try:
+                write_tensors(input_file, inputs)
+            except TypeError as error:
+                raise errors.DTypeError(str(error)) from error
             command = [
                 sys.executable,
                 "-I",

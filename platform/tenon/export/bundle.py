@@ -72,12 +72,13 @@ def save(
     """Write a bundle of a captured graph, or of a model or function with ``examples``, to ``folder``.
 
     ``targets`` are names of plugins' targets, or targets. ``calls`` are the arguments of the test vectors'
-    runs (default: the examples; ten runs of a training step). If any target lacks an op, LoweringError names
-    all of them before anything is written. An existing bundle is replaced only with ``overwrite``, and
-    nothing else is. ``model`` is the function that a given graph was captured from: it computes the outputs
-    of the vectors.
+    runs (default: the examples; ten runs of a training step); without examples, the first of them is one. If
+    any target lacks an op, LoweringError names all of them before anything is written. An existing bundle is
+    replaced only with ``overwrite``, and nothing else is. ``model`` is the function that a given graph was
+    captured from: it computes the outputs of the vectors.
     """
     destination = free_place(folder, overwrite)
+    examples = examples or (calls[0] if calls else ())
     graph = what if isinstance(what, CapturedGraph) else capture(what, *examples, train=train)
     chosen = [each if isinstance(each, Target) else target_named(each) for each in targets]
     _check_names(chosen)

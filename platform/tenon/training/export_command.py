@@ -38,14 +38,14 @@ _OF_RUNS = frozenset({"batch_size", "train", "any_batch_size", "max_batch_size",
 
 @click.command()
 @click.argument("run", metavar="RUN_OR_FILE", type=click.Path(exists=True, path_type=Path))
-@click.option("--to", "targets", default="bundle", show_default=True, help="bundle,numpy,c,onnx or fewer.")
+@click.option(
+    "--to", "targets", default="bundle", show_default=True, help="Some of bundle,numpy,c,onnx,stablehlo."
+)
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), help="The folder to write.")
 @click.option("--batch-size", default=1, show_default=True, type=click.IntRange(1), help="Of the input.")
 @click.option("--train", is_flag=True, help="Export a training step: forward, backward and optimizer.")
 @click.option("--any-batch-size", is_flag=True, help="Let the size of the batch change from run to run.")
-@click.option(
-    "--max-batch-size", type=click.IntRange(1), help="Let it change from 1 to this; C needs a limit."
-)
+@click.option("--max-batch-size", type=click.IntRange(1), help="Let it change up to this; C needs a limit.")
 @click.option("--data", help="module:name of the data, where the run's own is not installed here.")
 @click.option("--trust", is_flag=True, help="Import whatever the run names, though it was written elsewhere.")
 @click.option("--overwrite", is_flag=True, help="Replace the folder if it exists.")

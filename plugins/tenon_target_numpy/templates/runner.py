@@ -92,6 +92,8 @@ def write_tensors(path: str | Path, tensors: Mapping[str, np.ndarray]) -> None:
     names = {numpy: name for name, numpy in _DTYPES.items()}
     header, position = {}, 0
     for name, array in tensors.items():
+        if array.dtype.name not in names:
+            raise TypeError(f"{name} has dtype {array.dtype}; files have {', '.join(names)}.")
         end = position + array.nbytes
         header[name] = {
             "dtype": names[array.dtype.name], "shape": list(array.shape), "data_offsets": [position, end]

@@ -1,10 +1,11 @@
 """What cannot be written is named, all at once and with its place."""
 
+import numpy as np
 import pytest
 
 import tenon
 from tenon import export, nn
-from tenon.errors import LoweringError
+from tenon.errors import DTypeError, LoweringError
 from tenon_target_numpy.target import NumpyTarget
 
 
@@ -41,3 +42,12 @@ def test_random_numbers_are_refused():
 
     with pytest.raises(LoweringError, match="dropout_mask"):
         NumpyTarget().lowered(graph)
+
+
+def test_a_dtype_that_no_file_has_is_refused_by_a_run(tmp_path):
+    folder = export.save(
+        nn.Linear(3, 2), tmp_path / "bundle", calls=[(tenon.randn(2, 3),)], targets=["numpy"]
+    )
+
+    with pytest.raises(DTypeError, match="has dtype complex64; files have"):
+        NumpyTarget().run(folder / "numpy", [[np.zeros((2, 3), np.complex64)]])
