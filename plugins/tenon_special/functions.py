@@ -61,6 +61,8 @@ def zeta(input: Tensor | float, other: Tensor | float, *, out: Tensor | None = N
     """Return Hurwitz' zeta function, the sum of ``(other + k) ** -input``; one argument may be a number."""
     if not isinstance(input, tenon.Tensor) and not isinstance(other, tenon.Tensor):
         raise TypeError("special.zeta(): one of the arguments must be a Tensor")
+    if input is None or other is None:
+        raise TypeError(f"special.zeta() takes tensors and numbers, got {input} and {other}")
     return write_result(out, ops.zeta(input, other))
 
 

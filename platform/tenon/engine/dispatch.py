@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-import numpy as np
-
 from tenon import dtypes
 from tenon.device import Device, get_default_device
 from tenon.engine import scopes
@@ -20,6 +18,7 @@ from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.inlining import inlined
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op
+from tenon.engine.operands import KIND_RANK, RANK, need_operands, with_plain_numbers
 from tenon.engine.plans import VIEW, EngineBackend, Plan
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import Node, record, record_pair, record_single
@@ -33,13 +32,8 @@ _new = object.__new__
 _Result: Any = Value  # Tensor, which the engine does not know
 #: Finds the backend that serves a device, set by ``backends_are``.
 _backend_for: Callable[[Device], EngineBackend]
-#: Rank in PyTorch's promotion categories (bool < integer < floating < complex), by Python type.
-_RANK = {bool: 0, int: 1, float: 2, complex: 3}
-#: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
-#: ``run`` convert every number to it first.
-_KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 #: Python types whose numbers an array of that kind holds without a wider dtype.
-_HOLDS = {kind: frozenset(t for t in _RANK if _RANK[t] <= rank) for kind, rank in _KIND_RANK.items()}
+_HOLDS = {kind: frozenset(t for t in RANK if RANK[t] <= rank) for kind, rank in KIND_RANK.items()}
 _INEXACT = frozenset("fcV")
 _BFLOAT16, _FLOAT16 = dtypes.bfloat16.numpy, dtypes.float16.numpy
 #: Values of ``Op.promotion`` that do not convert integer inputs of one dtype.
@@ -115,19 +109,20 @@ def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None
                 mixed = True
         else:
             raw.append(a)
-            rank = _RANK.get(a.__class__)
+            rank = RANK.get(a.__class__)
             if rank is not None:
                 if rank > number:
                     number = rank
-            elif a is not None and (plain := _with_plain_numbers(args)) is not None:
-                return run(op, plain, attrs, compute)
+            elif a is not None:
+                return run(op, with_plain_numbers(op, args), attrs, compute)
     if backend is None:
+        need_operands(op, args)
         backend = _backend_for(get_default_device())
         mixed = True
     plan = backend.plans[op]
     if (promotion := plan.promotion) is not None and (
         mixed
-        or (number >= 0 and number > _KIND_RANK[kind.kind])
+        or (number >= 0 and number > KIND_RANK[kind.kind])
         or (promotion not in _KEEPS_INTEGERS and kind.kind not in _INEXACT)
     ):
         unified = plan.unify(op, args)
@@ -137,7 +132,7 @@ def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None
             if kind is _BFLOAT16:
                 kind = next((r.dtype for r in raw if hasattr(r, "dtype")), kind)
     if kind is None:
-        raw = [backend.xp.asarray(r) if r.__class__ in _RANK else r for r in raw]
+        raw = [backend.xp.asarray(r) if r.__class__ in RANK else r for r in raw]
 
     token = enter(IGNORE)
     try:
@@ -280,19 +275,6 @@ def _keep_output(op: Op, node: Node | None, t: Value) -> None:
     if node is not None and (not op.reads or op.reads_out(node.edges)):
         node.out = t.raw
         node.out_counter = t._version_counter = [0]
-
-
-def _with_plain_numbers(args: Arguments) -> Arguments | None:
-    """``args`` with number-like objects replaced by Python numbers; None if there are none."""
-    plain = tuple(_plain(v) for v in args)
-    return plain if any(p is not v for p, v in zip(plain, args, strict=True)) else None
-
-
-def _plain(value: object) -> object:
-    """Convert NumPy scalars and numbers of subclasses such as IntEnum to Python numbers; else unchanged."""
-    if isinstance(value, np.generic):
-        return value.item() if value.dtype.kind in _KIND_RANK else value
-    return +value if isinstance(value, (int, float, complex)) and value.__class__ not in _RANK else value
 
 
 def _link_view(op: Op, attrs: Attrs, parent: Value, view: Value) -> None:

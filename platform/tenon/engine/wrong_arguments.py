@@ -118,6 +118,20 @@ def is_tensor_like(value: object) -> bool:
     return isinstance(value, Value) or hasattr(type(value), "__torch_function__")
 
 
+def only_tensors(*values: object) -> None:
+    """Raise TypeError unless all of ``values`` are tensors; a public function's guard names the argument."""
+    for value in values:
+        if not is_tensor_like(value):
+            raise TypeError(f"expected a Tensor, got {_name(value)}")
+
+
+def only_numbers(*values: object) -> None:
+    """Raise TypeError unless all of ``values`` are tensors or numbers; as ``only_tensors``."""
+    for value in values:
+        if not isinstance(value, _NUMBERS) and not is_tensor_like(value):
+            raise TypeError(f"expected a Tensor or a number, got {_name(value)}")
+
+
 def need_tensors(values: Sequence[object], position: int = 1) -> None:
     """Raise PyTorch's TypeError for the first of ``values``, the argument at ``position``, not a tensor."""
     for index, value in enumerate(values):
@@ -140,6 +154,12 @@ def wrong_type(name: str, argument: str, position: int, value: object, kind: str
     """PyTorch's error for ``value`` in place of a tensor, or of the ``kind`` of argument that it must be."""
     where = f"argument '{argument}' (position {position})"
     return TypeError(f"{name}(): {where} must be {kind}, not {_name(value)}")
+
+
+def wrong_operand(op: str, inputs: Sequence[str], args: Sequence[object], value: object) -> TypeError:
+    """The error for ``value``, one of the operands ``args`` of an op, whose ``inputs`` have names."""
+    position = next(k for k, a in enumerate(args) if a is value)
+    return wrong_type(op, inputs[min(position, len(inputs) - 1)].strip("*"), position + 1, value)
 
 
 def _name(value: object) -> str:

@@ -13,6 +13,7 @@ from tenon.compat.node_names import titled
 from tenon.device import as_device
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError, TenonWarning
 from tenon.functions.derived import refuse, write_into
 from tenon.functions.windows import kaiser
@@ -81,11 +82,13 @@ def polar(abs: Tensor, angle: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def real(input: Tensor) -> Tensor:
     """Return the real part of a complex tensor, as a view; a real tensor itself."""
+    only_tensors(input)
     return input.real
 
 
 def imag(input: Tensor) -> Tensor:
     """Return the imaginary part of a complex tensor, as a view; ArgumentError for a real one."""
+    only_tensors(input)
     return input.imag
 
 

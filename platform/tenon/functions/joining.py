@@ -11,6 +11,7 @@ import numpy as np
 from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import need_tensors
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import write_into
 from tenon.functions.predicates import is_tensor
@@ -210,6 +211,7 @@ def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:  # tens
     """
     if len(tensors) == 1 and not isinstance(tensors[0], Value):
         tensors = tuple(tensors[0])
+    need_tensors(tensors)
     if not tensors:
         raise ArgumentError("meshgrid expects a non-empty TensorList, got no tensor")
     for name in ("dtype", "device"):

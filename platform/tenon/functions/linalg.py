@@ -17,6 +17,7 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import MODE
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.contraction import chained
 from tenon.functions.derived import write_into
@@ -352,6 +353,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 @runs_in("lower")
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Return the sums of products along ``dim``, with the first operand conjugated; both are broadcast."""
+    only_tensors(x, y)
     return write_into(out, ops.mul(ops.conj(x), y).sum(dim))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from tenon import ops
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import only_numbers, only_tensors
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.functions.predicates import is_tensor
@@ -54,10 +55,10 @@ def where(
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    if not is_tensor(condition):
-        raise TypeError(
-            f"where(): argument 'condition' (position 1) must be Tensor, not {type(condition).__name__}"
-        )
+    only_tensors(condition)
+    if input is None or other is None:
+        raise TypeError("where() takes a condition, or a condition, input and other: one of these is None")
+    only_numbers(input, other)
     if condition.raw.dtype.kind != "b" and condition.raw.dtype != np.uint8:
         raise DTypeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
@@ -95,6 +96,7 @@ def searchsorted(
         )
     if sorter is not None:
         sorted_sequence = _sorted_by(sorted_sequence, sorter)
+    only_numbers(input)
     values = input if isinstance(input, Value) else as_tensor(input, device=sorted_sequence.device)
     if not values.raw.ndim and sorted_sequence.raw.ndim != 1:
         raise ShapeError(
@@ -173,6 +175,7 @@ def isin(
 
     Either may be a number.
     """
+    only_numbers(elements, test_elements)
     like: Any = elements if isinstance(elements, Value) else test_elements  # the one that is a tensor
     x = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)
     pool = test_elements if isinstance(test_elements, Value) else as_tensor(test_elements, device=like.device)

@@ -16,6 +16,7 @@ from tenon import dtypes, functions, ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import DTypeError
 from tenon.functions.derived import write_into
 from tenon.kernels.promotion import result_type
@@ -121,6 +122,7 @@ def xlog1py(input: Tensor | Number, other: Tensor | Number, *, out: Tensor | Non
     """Return ``input * log1p(other)``, elementwise: 0 where ``input`` is 0 and ``other`` is not NaN."""
     if not isinstance(input, Value) and not isinstance(other, Value):
         raise TypeError("xlog1py(): one of the arguments must be a Tensor")
+    only_numbers(input, other)
     kind = result_type(*(v.item() if isinstance(v, np.generic) else v for v in (input, other)))
     kind = kind if kind.numpy.kind in "fcV" else dtypes.get_default_dtype()
     x, y = (v.to(kind) if isinstance(v, Value) else as_tensor(v, dtype=kind) for v in (input, other))

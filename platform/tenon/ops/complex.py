@@ -129,7 +129,7 @@ class Conj(Unary):
     inplace_form = ""
 
     def __call__(self, x: Operand) -> Operand:
-        return x.conjugate() if isinstance(x, (int, float, complex)) else super().__call__(x)
+        return x.conjugate() if isinstance(x, (int, float, complex, np.generic)) else super().__call__(x)
 
     def infer(self, x):
         """The input's own aval; a number stays a number."""

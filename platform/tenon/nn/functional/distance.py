@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes
@@ -50,6 +51,7 @@ def pairwise_distance(
     x1: Tensor, x2: Tensor, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
     """``p``-norm of ``x1 - x2 + eps`` along the last axis."""
+    only_tensors(x1, x2)
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 

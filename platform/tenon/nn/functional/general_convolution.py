@@ -8,6 +8,7 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.op import table as f
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ShapeError
 from tenon.nn.functional import convolution as by_rank
 
@@ -42,6 +43,7 @@ def convolution(
 @titled("ConvTbc0")
 def conv_tbc(input: Tensor, weight: Tensor, bias: Tensor, pad: int = 0) -> Tensor:
     """``conv1d`` of ``input[T, N, C]`` with ``weight[K, C, O]``: ``[T', N, O]``."""
+    only_tensors(bias)
     if input.ndim != 3 or weight.ndim != 3:
         raise ShapeError(
             "conv_tbc: input must be [time, batch, channels] and weight [width, channels in, channels out],"

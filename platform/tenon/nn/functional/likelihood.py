@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ModuleValueError
 from tenon.nn.functional.arguments import clamped_from_below, reduction_of
 from tenon.nn.functional.loss import extent
@@ -32,6 +33,7 @@ def gaussian_nll_loss(
     It is clamped to at least ``eps``; the clamp does not change its gradient.
     """
     variance: Tensor = full_like(input, var) if isinstance(var, float) else var
+    only_tensors(input, variance)
     if tuple(variance.shape) != tuple(input.shape):
         if tuple(variance.shape) == tuple(input.shape[:-1]):
             variance = variance.unsqueeze(-1)
@@ -64,6 +66,7 @@ def poisson_nll_loss(
 
     ``full`` adds Stirling's approximation of ``log(target!)`` where ``target`` is above 1.
     """
+    only_tensors(input, target)
     mode = reduction_of(size_average, reduce, reduction)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:

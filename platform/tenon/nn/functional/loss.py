@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.engine.watchers import WATCHERS
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.nn.functional.arguments import reduction_of, without_gradient
@@ -265,6 +266,7 @@ def kl_div(
 ) -> Tensor:  # fmt: skip
     """``target * (log(target) - input)`` for log-probabilities ``input``; "batchmean" divides by the batch
     size."""
+    only_tensors(input, target)
     if reduction == "batchmean" and size_average is None and reduce is None:
         mode = "sum"
     else:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import reduction_of, without_gradient
 from tenon.nn.functional.distance import pairwise_distance
@@ -30,6 +31,7 @@ def hinge_embedding_loss(
     reduce: bool | None = None, reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """``input`` where ``target`` is 1, ``max(0, margin - input)`` where it is -1."""
+    only_tensors(input, target)
     mode = reduction_of(size_average, reduce, reduction)
     far = f.where(f.ne(target, 1), (margin - input).clamp(min=0), 0.0)
     near = f.where(f.ne(target, -1), input, 0.0)
@@ -43,6 +45,7 @@ def soft_margin_loss(
     reduction: str = "mean",
 ) -> Tensor:  # fmt: skip
     """``log(1 + exp(-target * input))``, computed without overflow."""
+    only_tensors(input, target)
     mode = reduction_of(size_average, reduce, reduction)
     without_gradient("soft_margin_loss", target=target)
     return reduced(f, -f.logsigmoid(target * input), mode)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenon.engine.op import table as f
+from tenon.engine.wrong_arguments import guard
 from tenon.errors import IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn.containers import ModuleList, Sequential
@@ -139,3 +140,6 @@ class AdaptiveLogSoftmaxWithLoss(Module):
             return best
         best[rare] = self._full_log_prob(input[rare], head[rare]).argmax(1)
         return best
+
+
+guard((AdaptiveLogSoftmaxWithLoss.forward,), first=0)

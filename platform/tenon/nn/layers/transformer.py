@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tenon.engine.watchers import WATCHERS
+from tenon.engine.wrong_arguments import guard
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn import init
@@ -389,3 +390,6 @@ class Transformer(Module):
         for parameter in self.parameters():
             if parameter.dim() > 1:
                 init.xavier_uniform_(parameter)
+
+
+guard((Transformer.forward,), first=0)

@@ -13,6 +13,7 @@ from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.deprecated_order import with_value_first
@@ -276,6 +277,7 @@ class Arithmetic(Family):
                 "where expected condition to be a boolean tensor, but got a tensor with dtype"
                 f" {condition.dtype}"
             )
+        only_numbers(other)
         return f.where(condition, self, other)
 
     @as_function(memory="same")
@@ -293,7 +295,7 @@ class Arithmetic(Family):
     @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """Return ``self + value * tensor1 * tensor2``, broadcast."""
-        if self.raw.dtype == np.float16 and tensor1.raw.dtype == tensor2.raw.dtype == np.float16:
+        if tensor1.raw.dtype == tensor2.raw.dtype == np.float16 == self.raw.dtype:
             # The product may be out of the range that the sum is in.
             wide = (f.cast(x, dtype=np.float32) for x in (self, tensor1, tensor2))
             return f.cast(next(wide).addcmul(*wide, value=value), dtype=self.raw.dtype)
@@ -304,7 +306,7 @@ class Arithmetic(Family):
     @runs_in("usual", cuda="widest")
     def addcdiv(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """Return ``self + value * tensor1 / tensor2``, broadcast. DTypeError for two integer tensors."""
-        if all(_is_integral(v) for v in (tensor1, tensor2)):
+        if all([t.raw.dtype.kind in "iub" for t in (tensor1, tensor2)]):
             raise DTypeError(
                 "Integer division with addcdiv is no longer supported: cast to a floating dtype first, or use"
                 " self + value * torch.div(tensor1, tensor2, rounding_mode='trunc')."
@@ -387,11 +389,8 @@ def power(x: Any, exponent: Any) -> Tensor:  # a tensor and a number, in either 
             raise DTypeError("Integers to negative integer powers are not allowed.")
     if exponent.__class__ is bool and isinstance(x, Value) and x.raw.dtype.kind == "b":
         return f.logical_or(x, not exponent)
-    if (
-        isinstance(x, Value)
-        and isinstance(exponent, Value)
-        and x.raw.dtype.kind == exponent.raw.dtype.kind == "b"
-    ):
+    both = isinstance(x, Value) and isinstance(exponent, Value)
+    if both and x.raw.dtype.kind == exponent.raw.dtype.kind == "b":
         raise UnsupportedError(
             "\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first."
         )

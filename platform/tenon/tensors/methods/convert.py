@@ -12,6 +12,7 @@ from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
 from tenon.tensors import memory_formats
@@ -64,6 +65,7 @@ class Convert(Family):
 
     def type_as(self, other: Tensor) -> Tensor:
         """Return this tensor with the dtype and on the device of ``other``, as ``to(other)`` does."""
+        only_tensors(other)
         return self.to(other)
 
     def cpu(self) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
+from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.tensors.inplace import inplace
 from tenon.tensors.memory_overlap import refuse_partial
@@ -33,6 +34,8 @@ class Fill(Family):
             src = src.to(self.device)
         elif isinstance(src, Value) and (src._view is not None or self._view is not None):
             refuse_partial(self, src)
+        elif src is None:
+            only_numbers(src)
         return inplace(f.copy, self, src)
 
     @as_function(out="none")

@@ -14,6 +14,7 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
+from tenon.engine.wrong_arguments import only_numbers, only_tensors
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
 from tenon.tensors.index_parsing import FULL, INDEX, INTEGERS, check_index, fills_by_mask, result_shape, split
@@ -165,6 +166,7 @@ class Indexing(Family):
         if reduce not in (None, "add", "multiply"):
             raise ArgumentError(f"reduce argument must be either add or multiply, got {reduce!r}.")
         source = src if value is None else value
+        only_numbers(source)
         if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, source, axis=normalize_axis(dim, self.raw.ndim), reduce=reduce)
@@ -210,6 +212,7 @@ class Indexing(Family):
     @runs_in("widest")
     def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """Return a copy with slice ``i`` of ``source`` along ``dim`` written to slice ``index[i]``."""
+        only_tensors(source)
         if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:
             size = self.raw.shape[dim] if self.raw.ndim else 1
             raise IndexRangeError(
@@ -258,6 +261,8 @@ class Indexing(Family):
         ``indices`` has an index tensor or mask for each axis, None for all of an axis. Raises DTypeError if
         the dtypes differ.
         """
+        only_numbers(values)
+        only_tensors(*(k for k in indices if k is not None))
         key = tuple(FULL if k is None else k for k in indices)
         _, layout, index = split(self, key)
         if layout is None:
@@ -273,6 +278,7 @@ class Indexing(Family):
     @as_function()
     def take(self, index: Tensor) -> Tensor:
         """Return the elements of the flattened tensor at ``index``, in the shape of ``index``."""
+        only_tensors(index)
         return self.reshape(-1)[index]
 
     def nonzero(self, *, as_tuple: bool = False) -> Any:  # a tuple with ``as_tuple``

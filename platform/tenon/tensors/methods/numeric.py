@@ -11,6 +11,7 @@ import numpy as np
 from tenon.dtypes import get_default_dtype
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import normalize_axes
@@ -62,12 +63,14 @@ class Numeric(Family):
     @as_function(out="kept", memory="same")
     def clamp_min(self, min: Tensor | Number) -> Tensor:
         """Return the larger of each element and ``min``; UnsupportedError for complex numbers."""
+        only_numbers(min)
         need_order("clamp_min", self, min)
         return f.clamp(self, min, None)
 
     @as_function(out="kept", memory="same")
     def clamp_max(self, max: Tensor | Number) -> Tensor:
         """Return the smaller of each element and ``max``; UnsupportedError for complex numbers."""
+        only_numbers(max)
         need_order("clamp_max", self, max)
         return f.clamp(self, None, max)
 

@@ -13,6 +13,7 @@ from tenon.compat.rerouting import register
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, Primitive
 from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import FAILURES, only_numbers, refuse_wrong, wrong_type
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import Arithmetic, need_order
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS, FunctionForm
@@ -97,6 +98,8 @@ def _binary(op: Op) -> Method:
     name, orders = op.name, op.orders
 
     def method(self: Tensor, other: Tensor | Number) -> Tensor:
+        if other is None:
+            only_numbers(other)
         return op(self, other)
 
     def of_tensors(self: Tensor, other: Tensor) -> Tensor:
@@ -115,9 +118,7 @@ def _binary(op: Op) -> Method:
 def need_tensor(function: str, argument: str, value: T) -> T:
     """Return ``value``, the second argument of ``function``; TypeError unless it is a tensor."""
     if not isinstance(value, Value):
-        raise TypeError(
-            f"{function}(): argument '{argument}' (position 2) must be Tensor, not {type(value).__name__}"
-        )
+        raise wrong_type(function, argument, 2, value)
     return value
 
 
@@ -127,17 +128,25 @@ def _inplace_method(op: Op) -> Method:
     name, count = op.name, len(op.inputs) - 1
 
     def write_op(self: Tensor, *args: object, **kwargs: object) -> Tensor:
-        if not kwargs:
-            return inplace(op, self, *args)
-        return inplace(getattr(type(self), name), self, *args, **kwargs)
+        try:
+            if not kwargs:
+                return inplace(op, self, *args)
+            return inplace(getattr(type(self), name), self, *args, **kwargs)
+        except FAILURES:
+            refuse_wrong(getattr(type(self), name), (self, *args), kwargs, f"{name}_", first=0)
+            raise
 
     def write_reals(self: Tensor, *args: object, **kwargs: object) -> Tensor:
         missing = count - len(args)
-        if not kwargs and missing >= 0 and (args or not missing) and _all_real(self, *args):
-            return inplace(op, self, *args, *(None,) * missing)
-        return inplace(getattr(type(self), name), self, *args, **kwargs)
+        try:
+            if not kwargs and missing >= 0 and (args or not missing) and _all_real(self, *args):
+                return inplace(op, self, *args, *(None,) * missing)
+            return inplace(getattr(type(self), name), self, *args, **kwargs)
+        except FAILURES:
+            refuse_wrong(getattr(type(self), name), (self, *args), kwargs, f"{name}_", first=0)
+            raise
 
-    if op.inplace_form == "method" or op.second_is_tensor or op.orders:
+    if op.inplace_form == "method" or op.second_is_tensor or op.orders or op.boolean:
         return through_method(name)
     return as_inplace_form(write_reals if op.inplace_form == "reals" else write_op, name)
 

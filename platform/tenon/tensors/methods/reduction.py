@@ -13,6 +13,7 @@ from tenon import dtypes
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
+from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import DTypeError, ShapeError
 from tenon.kernels.shapes import normalize_axes, normalize_axis
 from tenon.tensors.methods.arithmetic import need_order
@@ -370,6 +371,7 @@ class Reduction(Family):
     @runs_in("usual", cuda="float32")
     def dist(self, other: Tensor, p: float = 2) -> Tensor:
         """Return the norm of order ``p`` of ``self - other``, over all elements."""
+        only_tensors(other)
         return (self - other).norm(p)
 
     @as_function()

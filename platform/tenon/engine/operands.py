@@ -1,0 +1,44 @@
+"""What an op takes beside tensors: Python numbers, and what converts to them; all else is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tenon.engine.op import Op
+from tenon.engine.types import Arguments
+from tenon.engine.value import Value
+from tenon.engine.wrong_arguments import wrong_operand
+
+#: Rank in PyTorch's promotion categories (bool < integer < floating < complex), by Python type.
+RANK = {bool: 0, int: 1, float: 2, complex: 3}
+#: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
+#: ``run`` convert every number to it first.
+KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
+
+
+def need_operands(op: Op, args: Arguments) -> None:
+    """Raise TypeError if ``args``, among which is no tensor, is one operand.
+
+    Gradient rules take logarithms, squares and the like of numbers too, so that NumPy's functions stay.
+    """
+    if len(args) == 1 and (args[0].__class__ not in RANK or getattr(op, "ufunc", None) is None):
+        raise wrong_operand(op.name, op.inputs, args, args[0])
+
+
+def with_plain_numbers(op: Op, args: Arguments) -> Arguments:
+    """``args`` with number-like objects replaced by Python numbers.
+
+    TypeError for what is neither number nor tensor.
+    """
+    plain = tuple(_plain(v) for v in args)
+    for a in plain:
+        if a is not None and a.__class__ not in RANK and not isinstance(a, Value):
+            raise wrong_operand(op.name, op.inputs, args, a)
+    return plain
+
+
+def _plain(value: object) -> object:
+    """Convert NumPy scalars and numbers of subclasses such as IntEnum to Python numbers; else unchanged."""
+    if isinstance(value, np.generic):
+        return value.item() if value.dtype.kind in KIND_RANK else value
+    return +value if isinstance(value, (int, float, complex)) and value.__class__ not in RANK else value
