@@ -127,9 +127,9 @@ def send_object_list(
         return
     parts.refuse_recording("send_object_list")
     root = 0 if dst is None and group_dst is None else parts.root_of(communicator, dst, group_dst, "dst")
-    payload = np.frombuffer(parts.encode(list(object_list)), np.uint8)
-    communicator.send(np.array([payload.size]), root).wait()
-    communicator.send(payload, root).wait()
+    payload, name = np.frombuffer(parts.encode(list(object_list)), np.uint8), parts.explicit_name()
+    communicator.send(np.array([payload.size]), root, name=name).wait()
+    communicator.send(payload, root, name=name).wait()
 
 
 def recv_object_list(
@@ -149,10 +149,10 @@ def recv_object_list(
         return -1
     parts.refuse_recording("recv_object_list")
     root = parts.root_of(communicator, src, group_src, "src")
-    length = np.empty(1, np.int64)
-    communicator.receive(length, root).wait()
+    length, name = np.empty(1, np.int64), parts.explicit_name()
+    communicator.receive(length, root, name=name).wait()
     payload = np.empty(int(length[0]), np.uint8)
-    communicator.receive(payload, root).wait()
+    communicator.receive(payload, root, name=name).wait()
     _replace(object_list, parts.decode(payload.tobytes()), root, "recv_object_list")
     return communicator.ranks[root]
 

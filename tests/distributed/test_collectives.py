@@ -6,7 +6,14 @@ import pytest
 import tenon
 import tenon.distributed as dist
 from tenon.distributed.communication.threaded import run_ranks
-from tenon.errors import CommunicatorError, LaunchError, ModifiedValueError, ShapeError, TenonWarning
+from tenon.errors import (
+    CollectiveMismatchError,
+    CommunicatorError,
+    LaunchError,
+    ModifiedValueError,
+    ShapeError,
+    TenonWarning,
+)
 
 SAME_AS_TORCH = [
     *[
@@ -288,6 +295,20 @@ def test_several_tensors_and_objects_go_in_one_call(rank, size):
         values = [None, None, None]
         assert dist.recv_object_list(values, src=0) == 0
         assert values[:2] == ["a", {1}] and values[2].tolist() == [1, 1]
+
+
+@on_ranks(2)
+def test_lists_of_objects_that_are_sent_carry_the_name_that_is_given(rank, size):
+    values = ["a", 1]
+    for other, name in ((False, "counts"), (True, "losses")):
+        with dist.named(name if rank else "counts"):
+            if rank == 0:
+                dist.send_object_list(values, dst=1)
+            elif other:
+                with pytest.raises(CollectiveMismatchError, match=r"named 'counts'.*named 'losses'"):
+                    dist.recv_object_list([None, None], src=0)
+            else:
+                assert dist.recv_object_list([None, None], src=0) == 0
 
 
 @on_ranks()
