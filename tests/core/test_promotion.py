@@ -270,3 +270,10 @@ def test_a_number_in_a_tensors_place_is_a_type_error_in_torchs_words():
         with pytest.raises(TypeError) as caught:
             call()
         assert str(caught.value) == words
+
+
+def test_addr_promotes_a_0d_operand_as_the_vectors():
+    bias, vectors = tenon.ones((), dtype=tenon.float64), (tenon.ones(2), tenon.ones(3))
+
+    assert tenon.addr(bias, *vectors).dtype is tenon.float64
+    assert tenon.addr(vectors[0][0], *vectors).dtype is tenon.float32

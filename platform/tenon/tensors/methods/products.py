@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.dtypes import FROM_NUMPY, promote_types, scalar_name
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, ShapeError
-from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
 from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.family import Family
@@ -165,7 +164,7 @@ class Products(Family):
         """Return ``beta * self + alpha * outer(vec1, vec2)``; see ``addmm``."""
         if self.raw.dtype == vec1.raw.dtype == vec2.raw.dtype:
             return _plus(self, vec1.outer(vec2), beta, alpha)
-        kind = result_type(self, vec1, vec2).numpy
+        kind = promote_types(self.dtype, promote_types(vec1.dtype, vec2.dtype)).numpy  # 0-d ones as well
         x, a, b = (v if v.raw.dtype == kind else f.cast(v, dtype=kind) for v in (self, vec1, vec2))
         return _plus(x, a.outer(b), beta, alpha)
 
