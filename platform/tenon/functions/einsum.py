@@ -42,7 +42,7 @@ class Term(NamedTuple):
         return int(self.tensor.raw.shape[self.labels.index(label)])
 
 
-def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
+def einsum(equation: str | Tensor, *operands: Tensor | Sequence[Tensor | int]) -> Tensor:
     """Return the sums of products over the letters that are not in the output (torch.einsum).
 
     ``einsum("bij,bjk->bik", x, y)`` is a product of batches of matrices.
