@@ -15,6 +15,7 @@ from tenon.engine.types import Array
 from tenon.engine.value import Value
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.recording import Argument, Output, Recording
+from tenon.random.draws import Draw
 from tenon.tensors.size import Size
 
 
@@ -141,6 +142,8 @@ def _comparable(value: object) -> object:
         return ("array", aval_of(value))
     if isinstance(value, functools.partial):
         return (_comparable(value.func), _comparable(value.args), _comparable(value.keywords))
+    if isinstance(value, Draw):
+        return _comparable([*vars(value).values()])
     if isinstance(value, MethodType):
         return (_comparable(value.__func__), id(value.__self__))
     if isinstance(value, FunctionType):
