@@ -20,7 +20,9 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import NamedTuple
 
-SUPPORTED = sys.implementation.name == "cpython"
+#: Where the tables and the instructions are known. Later versions of Python may change them: functions have
+#: no handlers there, and what is no tensor in a place for one raises what it happens to raise.
+SUPPORTED = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
 _RESUME, _LOAD_GLOBAL, _PUSH_EXC_INFO = (dis.opmap[n] for n in ("RESUME", "LOAD_GLOBAL", "PUSH_EXC_INFO"))
 _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 #: The kind of an entry of the line table that has no columns, and how many instructions one may be for.
