@@ -66,14 +66,33 @@ class _Numbered(Module):
 
     def pop(self, key: int | slice) -> Module:
         """Remove and return the element or elements at ``key``."""
-        removed = self[key]  # type: ignore[index]
+        removed = self[key]
         del self[key]
         return removed
 
-    def _shift(self, index: int) -> None:
-        """Move the children from position ``index`` on by one."""
+    def _insert_at(self, index: int, module: Module) -> None:
+        """Move the children from position ``index`` on by one, and put ``module`` there."""
         for i in range(len(self._modules), index, -1):
             self._modules[str(i)] = self._modules[str(i - 1)]
+        self._modules[str(index)] = module
+
+    def _name_at(self, index: SupportsIndex) -> str:
+        """Return the name of the child at position ``index``."""
+        return str(position(index, len(self)))
+
+    def _slice(self, which: slice) -> Self:
+        """Return a container of the children ``which``, numbered anew."""
+        return type(self)(list(self._modules.values())[which])
+
+    @overload
+    def __getitem__(self, idx: slice) -> Self: ...
+    @overload
+    def __getitem__(self, idx: int) -> Module: ...
+    def __getitem__(self, idx: int | slice) -> Module:
+        return self._slice(idx) if isinstance(idx, slice) else self._modules[self._name_at(idx)]
+
+    def __setitem__(self, idx: int, module: Module) -> None:
+        setattr(self, self._name_at(idx), module)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.isdigit()]
@@ -101,20 +120,11 @@ class Sequential(_Numbered):
         return input
 
     def _name_at(self, index: SupportsIndex) -> str:
-        """Return the name of the child at position ``index``."""
         return next(islice(self._modules, position(index, len(self)), None))
 
-    @overload
-    def __getitem__(self, idx: slice) -> Self: ...
-    @overload
-    def __getitem__(self, idx: int) -> Module: ...
-    def __getitem__(self, idx: int | slice) -> Module:
-        if isinstance(idx, slice):
-            return type(self)(OrderedDict(list(self._modules.items())[idx]))
-        return self._modules[self._name_at(idx)]
-
-    def __setitem__(self, idx: int, module: Module) -> None:
-        setattr(self, self._name_at(idx), module)
+    def _slice(self, which: slice) -> Self:
+        """Return a container of the children ``which``, with their names."""
+        return type(self)(OrderedDict(list(self._modules.items())[which]))
 
     def insert(self, index: int, module: Module) -> Self:
         """Put ``module`` before position ``index``; return the container."""
@@ -123,9 +133,7 @@ class Sequential(_Numbered):
         size = len(self._modules)
         if not -size <= index <= size:
             raise IndexError(f"Index out of range: {index}")
-        index += size if index < 0 else 0
-        self._shift(index)
-        self._modules[str(index)] = module
+        self._insert_at(index + size if index < 0 else index, module)
         return self
 
     def extend(self, sequential: Iterable[Module]) -> Self:
@@ -186,26 +194,12 @@ class ModuleList(_Numbered):
         if modules is not None:
             self.extend(modules)
 
-    @overload
-    def __getitem__(self, idx: slice) -> Self: ...
-    @overload
-    def __getitem__(self, idx: int) -> Module: ...
-    def __getitem__(self, idx: int | slice) -> Module:
-        if isinstance(idx, slice):
-            return type(self)(list(self._modules.values())[idx])
-        return self._modules[str(position(idx, len(self)))]
-
-    def __setitem__(self, idx: int, module: Module) -> None:
-        setattr(self, str(position(idx, len(self))), module)
-
     def insert(self, index: int, module: Module) -> None:
         """Put ``module`` before position ``index``."""
         if not isinstance(module, Module):
             raise _not_a_module(module)
         size = len(self._modules)
-        index = min(index, size) if index >= 0 else max(index + size, 0)
-        self._shift(index)
-        self._modules[str(index)] = module
+        self._insert_at(min(index, size) if index >= 0 else max(index + size, 0), module)
 
     def extend(self, modules: Iterable[Module]) -> Self:
         """Add every module of an iterable at the end; return the list."""
