@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Self, TypeAlias, TypeVar
 
-from tenon.fx.passes.infra.pass_manager import _name, _validate_pass_schedule_constraint
+from tenon.fx.passes.infra.pass_manager import PassSchedule, _name
 
 __all__ = [
     "PassManager",
@@ -82,7 +82,7 @@ def these_before_those_pass_constraint(these: Pass, those: Pass) -> Constraint:
     return lambda a, b: not (_name(a) == _name(those) and _name(b) == _name(these))
 
 
-class PassManager:
+class PassManager(PassSchedule):
     """Runs passes, functions from a module to a module, one after the other.
 
     >>> manager = PassManager.build_from_passlist([lambda n: n + 1, lambda n: n * 2])
@@ -91,24 +91,12 @@ class PassManager:
     """
 
     def __init__(self, passes: list[Pass] | None = None, constraints: list[Constraint] | None = None) -> None:
-        self.passes: list[Pass] = passes or []
-        self.constraints: list[Constraint] = constraints or []
-        self._validated = False
+        super().__init__(passes, constraints)
 
     @classmethod
     def build_from_passlist(cls, passes: list[Pass]) -> Self:
         """Return a manager of ``passes``."""
         return cls(passes)
-
-    def add_pass(self, _pass: Pass) -> None:
-        """Append a pass."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Constraint) -> None:
-        """Add a constraint on the order of passes."""
-        self.constraints.append(constraint)
-        self._validated = False
 
     def remove_pass(self, _passes: list[str]) -> None:
         """Remove the passes with these names."""
@@ -122,11 +110,7 @@ class PassManager:
 
     def validate(self) -> None:
         """Raise RuntimeError if the order of the passes violates a constraint."""
-        if self._validated:
-            return
-        for constraint in self.constraints:
-            _validate_pass_schedule_constraint(constraint, self.passes)
-        self._validated = True
+        self._check_order()
 
     def __call__(self, source: Any) -> Any:  # a module
         """Run the passes on ``source``."""

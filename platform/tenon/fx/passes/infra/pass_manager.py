@@ -86,7 +86,34 @@ def _topological_sort_passes(passes: list[Pass], constraints: list[Constraint]) 
     return [passes[j] for j in done]
 
 
-class PassManager:
+class PassSchedule:
+    """Passes, and constraints on their order: the base class of both pass managers."""
+
+    def __init__(self, passes: list[Pass] | None, constraints: list[Constraint] | None) -> None:
+        self.passes: list[Pass] = passes or []
+        self.constraints: list[Constraint] = constraints or []
+        self._validated = False
+
+    def add_pass(self, _pass: Pass) -> None:
+        """Append a pass."""
+        self.passes.append(_pass)
+        self._validated = False
+
+    def add_constraint(self, constraint: Constraint) -> None:
+        """Add a constraint on the order of passes."""
+        self.constraints.append(constraint)
+        self._validated = False
+
+    def _check_order(self) -> None:
+        """Raise RuntimeError if the order of the passes violates a constraint."""
+        if self._validated:
+            return
+        for constraint in self.constraints:
+            _validate_pass_schedule_constraint(constraint, self.passes)
+        self._validated = True
+
+
+class PassManager(PassSchedule):
     """Runs passes on a module, up to ``steps`` times, until none of them changes it.
 
     ``add_checks`` sets a function that checks the module at the end, and with ``run_checks_after_each_pass``
@@ -112,30 +139,14 @@ class PassManager:
         run_checks_after_each_pass: bool = False,
         suppress_check_failures: bool = False,
     ) -> None:
-        self.passes: list[Pass] = passes or []
-        self.constraints: list[Constraint] = constraints or []
+        super().__init__(passes, constraints)
         self.steps = steps or 1
         self.run_checks_after_each_pass = run_checks_after_each_pass
         self.suppress_check_failures = suppress_check_failures
-        self._validated = False
-
-    def add_pass(self, _pass: Pass) -> None:
-        """Append a pass."""
-        self.passes.append(_pass)
-        self._validated = False
-
-    def add_constraint(self, constraint: Constraint) -> None:
-        """Add a constraint on the order of passes."""
-        self.constraints.append(constraint)
-        self._validated = False
 
     def validate_constraints(self) -> None:
         """Raise RuntimeError if the order of the passes violates a constraint."""
-        if self._validated:
-            return
-        for constraint in self.constraints:
-            _validate_pass_schedule_constraint(constraint, self.passes)
-        self._validated = True
+        self._check_order()
 
     def solve_constraints(self) -> None:
         """Sort the passes so that the constraints are satisfied; RuntimeError if that is impossible."""
