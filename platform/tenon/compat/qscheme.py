@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+from tenon.tensors.layout import TorchName
 
-class qscheme:
+
+class qscheme(TorchName):
     """A quantization scheme; compared by identity."""
 
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"torch.{self.name}"
-
-    def __reduce__(self) -> str:
-        return self.name
+    __slots__ = ()
 
 
 per_tensor_affine = qscheme("per_tensor_affine")

@@ -12,8 +12,8 @@ from tenon.errors import UnsupportedError
 F = TypeVar("F", bound=Callable[..., object])
 
 
-class layout:
-    """One of PyTorch's layouts; compare by identity."""
+class TorchName:
+    """A constant that tenon has only by PyTorch's name; compare by identity."""
 
     __slots__ = ("name",)
 
@@ -25,6 +25,12 @@ class layout:
 
     def __reduce__(self) -> str:
         return self.name
+
+
+class layout(TorchName):
+    """One of PyTorch's layouts; compare by identity."""
+
+    __slots__ = ()
 
 
 strided = layout("strided")

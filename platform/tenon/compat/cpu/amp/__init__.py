@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 from tenon import amp, dtypes
+from tenon.amp.older_names import OlderGradScaler
 
 __all__ = ["GradScaler", "autocast"]
+
+
+def _warn_deprecated(name: str) -> None:
+    warnings.warn(
+        f"torch.cpu.amp.{name}(args...) is deprecated. Please use torch.amp.{name}('cpu', args...) instead.",
+        FutureWarning,
+        stacklevel=3,
+    )
 
 
 class autocast(amp.autocast):
@@ -19,24 +29,8 @@ class autocast(amp.autocast):
         super().__init__("cpu", dtype=dtype, enabled=enabled, cache_enabled=cache_enabled)
 
 
-class GradScaler(amp.GradScaler):
+class GradScaler(OlderGradScaler):
     """``tenon.amp.GradScaler("cpu", ...)``."""
 
-    def __init__(
-        self,
-        init_scale: float = 2.0**16,
-        growth_factor: float = 2.0,
-        backoff_factor: float = 0.5,
-        growth_interval: int = 2000,
-        enabled: bool = True,
-    ) -> None:
-        _warn_deprecated("GradScaler")
-        super().__init__("cpu", init_scale, growth_factor, backoff_factor, growth_interval, enabled)
-
-
-def _warn_deprecated(name: str) -> None:
-    warnings.warn(
-        f"torch.cpu.amp.{name}(args...) is deprecated. Please use torch.amp.{name}('cpu', args...) instead.",
-        FutureWarning,
-        stacklevel=3,
-    )
+    _device_type = "cpu"
+    _warn = staticmethod(functools.partial(_warn_deprecated, "GradScaler"))
