@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class OpEvent:
-    """An op, gradient node, kernel of a compiled program or collective that has ended."""
+class _Span:
+    """What has ended in one thread, in a phase of a step and in a module."""
 
     name: str
     """The name in traces: "tenon::linear", "AddmmBackward0", "gloo:all_reduce"."""
@@ -18,6 +18,12 @@ class OpEvent:
     """"forward", "backward", "optimizer" or "data"."""
     module: str
     """Path under the outermost module's class name, "Net.encoder.0"; "" outside of modules."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpEvent(_Span):
+    """An op, gradient node, kernel of a compiled program or collective that has ended."""
+
     shapes: tuple[tuple[int, ...], ...]
     """Shapes of the array arguments; empty where shapes are not recorded."""
     flops: float
@@ -28,15 +34,8 @@ class OpEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class ScopeEvent:
+class ScopeEvent(_Span):
     """A module call, ``record_function`` block, optimizer step or wait for data that has ended."""
-
-    name: str
-    begin: int
-    end: int
-    thread: int
-    phase: str
-    module: str
 
 
 @dataclass(frozen=True, slots=True)
