@@ -8,7 +8,6 @@ from collections.abc import Callable
 from tenon.extend import Availability
 from tenon_cpu.jit import integer
 from tenon_cpu.onednn.attributes import Attributes
-from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Parameter, Primitive
 from tenon_cpu.onednn.runtime import available
 
@@ -28,13 +27,10 @@ def exact(kind: str, *parameters: Parameter, attributes: Attributes) -> Primitiv
 
     Without VNNI or AMX it adds pairs of products in 16 bits, with saturation.
     """
-    try:
-        primitive = Primitive(kind, *parameters, attributes=attributes)
-    except OneDnnError as error:
-        if error.unimplemented:
-            return None
-        raise
-    return primitive if not primitive.reference and _EXACT.search(primitive.implementation) else None
+    primitive = Primitive.if_implemented(kind, *parameters, attributes=attributes)
+    if primitive is None or primitive.reference or not _EXACT.search(primitive.implementation):
+        return None
+    return primitive
 
 
 def offered(probe: Callable[[], object]) -> Availability:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from tenon_cpu.onednn.attributes import Attributes, PostOp
 from tenon_cpu.onednn.descriptors import Descriptor, contiguous_strides
-from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Parameter, Primitive
 from tenon_cpu.onednn.signatures import FORWARD_INFERENCE
 
@@ -197,10 +196,5 @@ def _inner_product(
 
 
 def _create(kind: str, *parameters: Parameter, post_ops: Sequence[PostOp]) -> Primitive | None:
-    try:
-        created = Primitive(kind, *parameters, attributes=Attributes(post_ops))
-    except OneDnnError as error:
-        if error.unimplemented:
-            return None
-        raise
-    return None if created.reference else created
+    created = Primitive.if_implemented(kind, *parameters, attributes=Attributes(post_ops))
+    return None if created is None or created.reference else created

@@ -19,7 +19,7 @@ import numpy as np
 from tenon.extend import errors
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.descriptors import Descriptor, dims
-from tenon_cpu.onednn.library import failure
+from tenon_cpu.onednn.library import OneDnnError, failure
 from tenon_cpu.onednn.runtime import Buffer, on_fork, runtime
 from tenon_cpu.onednn.signatures import (
     DST,
@@ -81,6 +81,18 @@ class Primitive:
         if self.scratchpad is not None and not self.scratchpad.size:
             self.scratchpad = None
         _live.add(self)
+
+    @classmethod
+    def if_implemented(
+        cls, kind: str, *parameters: Parameter, attributes: Attributes | None = None
+    ) -> Primitive | None:
+        """Create a primitive; None where oneDNN has none."""
+        try:
+            return cls(kind, *parameters, attributes=attributes)
+        except OneDnnError as error:
+            if error.unimplemented:
+                return None
+            raise
 
     def _create(self, descriptor: ctypes.c_void_p, attributes: Attributes) -> None:
         here, kind = runtime(), self.kind

@@ -15,7 +15,6 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes, PostOp
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides
 from tenon_cpu.onednn.layouts import PLAIN, Layout, blocked
-from tenon_cpu.onednn.library import OneDnnError
 from tenon_cpu.onednn.primitives import Parameter, Primitive
 
 #: Stride, padding, dilation, groups.
@@ -142,10 +141,5 @@ def _create(
 ) -> Primitive | None:
     """Create a primitive; None where oneDNN has none, or only its reference, which is hundreds of times
     slower."""
-    try:
-        primitive = Primitive(kind, *parameters, attributes=attributes)
-    except OneDnnError as error:
-        if error.unimplemented:
-            return None
-        raise
-    return primitive if any_kernel or not primitive.reference else None
+    primitive = Primitive.if_implemented(kind, *parameters, attributes=attributes)
+    return None if primitive is None or (primitive.reference and not any_kernel) else primitive
