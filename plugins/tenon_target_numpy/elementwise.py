@@ -42,10 +42,6 @@ _OPERATORS = {
 def expression_of(node: Node) -> str | None:
     """Return the expression of a call, or None if it has none."""
     op: Op = node.op
-    if op.name == "clamp":
-        low, high = node.args[1], node.args[2]
-        text = "a" if low is None else "maximum(a, b)"
-        return text if high is None else f"minimum({text}, c)"
     if op.name in MORE:
         return MORE[op.name]
     avals = [a.aval if a.__class__ is Ref and not a.scalar else a for a in node.args]

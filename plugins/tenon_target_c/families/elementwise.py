@@ -52,10 +52,6 @@ _OPERAND, _NAME = re.compile(r"\bx\d+\b"), re.compile(r"\bt\d+\b")
 def expression_of(node: Node) -> str | None:
     """Return the expression of a call; None if it is not elementwise in C."""
     op: Op = node.op
-    if op.name == "clamp":
-        low, high = node.args[1], node.args[2]
-        text = "a" if low is None else "maximum(a, b)"
-        return text if high is None else f"minimum({text}, c)"
     if op.name in WHOLE and node.avals[0].dtype.kind in "iu":
         return WHOLE[op.name]
     if op.name in MORE:

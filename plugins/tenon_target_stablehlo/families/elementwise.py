@@ -23,10 +23,6 @@ def expression_of(node: Node) -> str | None:
     """Return the expression of a call, or None if it has none."""
     if node.name in _MORE:
         return _MORE[node.name]
-    if node.name == "clamp":
-        low, high = node.args[1], node.args[2]
-        text = "a" if low is None else "maximum(a, b)"
-        return text if high is None else f"minimum({text}, c)"
     avals = [a.aval if a.__class__ is Ref and not a.scalar else a for a in node.args]
     return node.op.expression_for(avals, node.attrs)
 
