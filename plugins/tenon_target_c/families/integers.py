@@ -57,36 +57,27 @@ def _ends(target: View, node: Node) -> tuple[Pointer | str, Pointer | str, str, 
     return "NULL", out(target), literal(step, _FLOAT), int(node.attrs["out_zero"])
 
 
-@emits("int8_linear", when=_is_constant)
+@emits("int8_linear", "int8_dynamic_linear", when=_is_constant)
 def emit_linear(program: Program, node: Node) -> None:
-    """Add a linear layer of statically quantized integers."""
+    """Add a linear layer of integers; a dynamic one quantizes its input by its largest magnitude."""
     x, weight, scale, bias = node.args
     view, target = program.dense(x), program.new(node)
     if not target.size:
         return
     k, count = view.shape[-1], target.shape[-1]
     rows = target.size // count
+    if node.name == "int8_dynamic_linear":
+        program.step(
+            "k_int8_dynamic_linear", rows, count, k, view, _padded(program, weight), program.dense(scale),
+            program.dense(bias) if bias is not None else "NULL", out(target),
+            out(program.scratch(rows * rounded(k), "int16")),
+        )  # fmt: skip
+        return
     packed = _prepared(program, view, rows, k, node)
     program.step(
         "k_int8_product", rows, count, rounded(k), packed, _padded(program, weight), program.dense(scale),
         program.dense(bias) if bias is not None else "NULL", literal(node.attrs["x_step"], _FLOAT),
         bool(node.attrs["relu"]), *_ends(target, node), count, 1,
-    )  # fmt: skip
-
-
-@emits("int8_dynamic_linear", when=_is_constant)
-def emit_dynamic_linear(program: Program, node: Node) -> None:
-    """Add a linear layer that quantizes its input by its largest magnitude."""
-    x, weight, scale, bias = node.args
-    view, target = program.dense(x), program.new(node)
-    if not target.size:
-        return
-    k, count = view.shape[-1], target.shape[-1]
-    rows = target.size // count
-    program.step(
-        "k_int8_dynamic_linear", rows, count, k, view, _padded(program, weight), program.dense(scale),
-        program.dense(bias) if bias is not None else "NULL", out(target),
-        out(program.scratch(rows * rounded(k), "int16")),
     )  # fmt: skip
 
 

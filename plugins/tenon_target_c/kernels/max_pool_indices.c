@@ -28,20 +28,16 @@ void k_adaptive_max_pool_indices_$(const long *g, const T *x, int64_t *out)
 {
     const long image = g[1] * g[2] * g[3];
     for (long n = 0; n < g[0]; n++, x += image)
-        for (long d = 0; d < g[4]; d++)
-            for (long h = 0; h < g[5]; h++)
-                for (long o = 0; o < g[6]; o++) {
-                    const long z0 = d * g[1] / g[4], z1 = ((d + 1) * g[1] + g[4] - 1) / g[4];
-                    const long y0 = h * g[2] / g[5], y1 = ((h + 1) * g[2] + g[5] - 1) / g[5];
-                    const long x0 = o * g[3] / g[6], x1 = ((o + 1) * g[3] + g[6] - 1) / g[6];
-                    long best = (z0 * g[2] + y0) * g[3] + x0;
-                    for (long z = z0; z < z1; z++)
-                        for (long y = y0; y < y1; y++)
-                            for (long w = x0; w < x1; w++) {
-                                const long at = (z * g[2] + y) * g[3] + w;
-                                if (k_nan_$(x[at]) || x[at] > x[best])
-                                    best = at;
-                            }
-                    *out++ = best;
-                }
+        for (long i = 0; i < g[4] * g[5] * g[6]; i++) {
+            const struct part p = k_part(g, i);
+            long best = (p.first[0] * g[2] + p.first[1]) * g[3] + p.first[2];
+            for (long z = p.first[0]; z < p.last[0]; z++)
+                for (long y = p.first[1]; y < p.last[1]; y++)
+                    for (long w = p.first[2]; w < p.last[2]; w++) {
+                        const long at = (z * g[2] + y) * g[3] + w;
+                        if (k_nan_$(x[at]) || x[at] > x[best])
+                            best = at;
+                    }
+            *out++ = best;
+        }
 }
