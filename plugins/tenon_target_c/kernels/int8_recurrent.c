@@ -23,9 +23,8 @@ void k_int8_sequence(long steps, const long *sizes, int reverse, int kind, long 
                      float *cells, float *scratch, int16_t *packed)
 {
     const long gates = kind == 0 ? 4 * hidden : kind == 1 ? 3 * hidden : hidden;
-    long total = 0, start = 0;
-    for (long t = 0; t < steps; t++)
-        total += sizes[t];
+    const long total = k_total_rows(steps, sizes);
+    long start = 0;
     for (long s = 0; s < steps; s++) {
         const long rows = sizes[reverse ? steps - 1 - s : s];
         const long first = reverse ? total - start - rows : start;

@@ -2,24 +2,20 @@
 /* Convolution of other types than float, its transpose and its gradient for the weight: the sizes `g` of windows.c,
    in plain loops along the lines of the output. */
 
-/* The line of the input under element t of the window, for line h of plane d of the output; -1 outside. */
-static long k_line_under_$(const long *g, long t, long d, long h)
+/* The output positions [first, last) of line h of plane d for which element t of the window is inside the input.
+   Returns the place under position 0. */
+static long k_span_under_$(const long *g, long t, long d, long h, long *first, long *last)
 {
     const long z = d * g[12] + t / (g[10] * g[11]) * g[18] - g[15];
     const long y = h * g[13] + t / g[11] % g[10] * g[19] - g[16];
-    return z < 0 || z >= g[2] || y < 0 || y >= g[3] ? -1 : z * g[3] + y;
-}
-
-/* The output positions [first, last) of a line for which element t of the window is inside. Returns its place for
-   position 0. */
-static long k_span_under_$(const long *g, long t, long *first, long *last)
-{
     const long left = t % g[11] * g[20] - g[17], stride = g[14];
     *first = left < 0 ? (-left + stride - 1) / stride : 0;
     *last = g[8];
     if ((g[8] - 1) * stride + left >= g[4])
         *last = g[4] > left ? (g[4] - 1 - left) / stride + 1 : 0;
-    return left;
+    if (z < 0 || z >= g[2] || y < 0 || y >= g[3])
+        *last = 0;
+    return (z * g[3] + y) * g[4] + left;
 }
 
 void k_plain_convolution_$(const long *g, const T *x, const T *weight, const T *bias, T *out)
@@ -35,11 +31,8 @@ void k_plain_convolution_$(const long *g, const T *x, const T *weight, const T *
                     out[o] = bias ? bias[filter] : 0;
                 for (long c = 0; c < inputs; c++)
                     for (long t = 0; t < taps; t++) {
-                        const long line = k_line_under_$(g, t, d, h);
-                        long first, last, at = k_span_under_$(g, t, &first, &last);
-                        if (line < 0)
-                            continue;
-                        at += c * image + line * g[4];
+                        long first, last;
+                        const long at = c * image + k_span_under_$(g, t, d, h, &first, &last);
                         for (long o = first; o < last; o++)
                             out[o] = k_add_$(out[o], k_multiply_$(w[c * taps + t], in[at + o * g[14]]));
                     }
@@ -62,11 +55,8 @@ void k_plain_transposed_convolution_$(const long *g, const T *grad, const T *wei
             for (long h = 0; h < g[7]; h++, grad += g[8])
                 for (long c = 0; c < inputs; c++)
                     for (long t = 0; t < taps; t++) {
-                        const long line = k_line_under_$(g, t, d, h);
-                        long first, last, at = k_span_under_$(g, t, &first, &last);
-                        if (line < 0)
-                            continue;
-                        at += c * image + line * g[4];
+                        long first, last;
+                        const long at = c * image + k_span_under_$(g, t, d, h, &first, &last);
                         for (long o = first; o < last; o++) {
                             T *const place = to + at + o * g[14];
                             *place = k_add_$(*place, k_multiply_$(w[c * taps + t], grad[o]));
@@ -90,12 +80,9 @@ void k_plain_weight_gradient_$(const long *g, const T *x, const T *grad, T *out)
             for (long h = 0; h < g[7]; h++, grad += g[8])
                 for (long c = 0; c < inputs; c++)
                     for (long t = 0; t < taps; t++) {
-                        const long line = k_line_under_$(g, t, d, h);
-                        long first, last, at = k_span_under_$(g, t, &first, &last);
+                        long first, last;
+                        const long at = c * image + k_span_under_$(g, t, d, h, &first, &last);
                         T sum = 0;
-                        if (line < 0)
-                            continue;
-                        at += c * image + line * g[4];
                         for (long o = first; o < last; o++)
                             sum = k_add_$(sum, k_multiply_$(grad[o], in[at + o * g[14]]));
                         w[c * taps + t] = k_add_$(w[c * taps + t], sum);

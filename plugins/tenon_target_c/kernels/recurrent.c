@@ -48,9 +48,8 @@ void k_lstm(long steps, const long *sizes, int reverse, long hidden, long width,
 {
     const long gates = 4 * hidden;
     float *const high = scratch + sizes[0] * gates, *const rest = high + sizes[0] * hidden;
-    long total = 0, start = 0;
-    for (long t = 0; t < steps; t++)
-        total += sizes[t];
+    const long total = k_total_rows(steps, sizes);
+    long start = 0;
     for (long s = 0; s < steps; s++) {
         const long rows = sizes[reverse ? steps - 1 - s : s];
         const long first = reverse ? total - start - rows : start;
@@ -72,9 +71,8 @@ void k_gru(long steps, const long *sizes, int reverse, long hidden, const float 
 {
     const long gates = 3 * hidden;
     float *const rest = scratch + sizes[0] * gates;
-    long total = 0, start = 0;
-    for (long t = 0; t < steps; t++)
-        total += sizes[t];
+    const long total = k_total_rows(steps, sizes);
+    long start = 0;
     for (long s = 0; s < steps; s++) {
         const long rows = sizes[reverse ? steps - 1 - s : s];
         const long first = reverse ? total - start - rows : start;
@@ -93,9 +91,8 @@ void k_rnn(long steps, const long *sizes, int reverse, long hidden, const float 
            int relu, float *out, float *state, float *scratch)
 {
     float *const rest = scratch + sizes[0] * hidden;
-    long total = 0, start = 0;
-    for (long t = 0; t < steps; t++)
-        total += sizes[t];
+    const long total = k_total_rows(steps, sizes);
+    long start = 0;
     for (long s = 0; s < steps; s++) {
         const long rows = sizes[reverse ? steps - 1 - s : s];
         const long first = reverse ? total - start - rows : start;
