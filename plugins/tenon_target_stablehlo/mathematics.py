@@ -8,35 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tenon.ops.special import ERF_FAR32, ERF_FAR64, ERF_NEAR32, ERF_NEAR64
 from tenon_target_stablehlo.builder import Value
 
 if TYPE_CHECKING:
     from tenon_target_stablehlo.expressions import Translation
-
-#: Polynomials of erf(x) / x in x^2 for |x| <= 1, and of erfc(x) (x + 1) exp(x^2) in (x - k) / (x + k) above.
-_NEAR64 = (
-    1.1283791670955125738, -0.37612638903183748056, 0.11283791670954878666, -0.026866170645076793248,
-    0.0052239776248180144673, -0.00085483269808337899052, 0.00012055331111642710923,
-    -0.000014925595266831181565, 1.6461000484121368033e-6, -1.6350312701054695011e-7,
-    1.4659775274047435814e-8, -1.137284885679167367e-9, 5.9571761477489114044e-11,
-)  # fmt: skip
-_FAR64 = (
-    0.69155117605643307415, -0.20683126504048622013, 0.11479674120103710733, -0.040647578516950684701,
-    -0.0030998090543708088407, 0.018750997234779506987, -0.01727508731993408727, 0.010070828103346952563,
-    -0.0039718084073313811903, 0.00086504543394831241797, 0.000070624173294477157883,
-    -0.00012112777496112804523, 0.00002762261426474466918, 8.0967076414983943538e-6,
-    -5.3635989909620418884e-6, -1.3778221103165723928e-7, 8.0077404866146591078e-7,
-    -1.0424699109619192368e-7, -1.0658800590638645192e-7, 4.4869821055121060577e-8,
-    -5.2906226839347382631e-9,
-)  # fmt: skip
-_NEAR32 = (
-    1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120106, 0.00518908742343, -0.000801686428717,
-    7.87587506269e-5,
-)  # fmt: skip
-_FAR32 = (
-    0.766187007935557, -0.25997472858236476, 0.03781681617269672, 0.042528483945528404, -0.025300615140547326,
-    -0.00035436502038264304, 0.004156151339434388, -0.0008315679395720619,
-)  # fmt: skip
 
 
 def _polynomial(t: Translation, coefficients: Sequence[float], x: Value) -> Value:
@@ -54,7 +30,7 @@ def _clamp(t: Translation, x: Value, low: float, high: float) -> Value:
 def _near(t: Translation, x: Value) -> Value:
     """Return erf of -1 to 1."""
     x = _clamp(t, x, -1.0, 1.0)
-    series = _polynomial(t, _NEAR64 if t.dtype.itemsize == 8 else _NEAR32, t.binary("multiply", x, x))
+    series = _polynomial(t, ERF_NEAR64 if t.dtype.itemsize == 8 else ERF_NEAR32, t.binary("multiply", x, x))
     return t.binary("multiply", x, series)
 
 
@@ -64,7 +40,7 @@ def _far(t: Translation, size: Value) -> Value:
     size = _clamp(t, size, 1.0, 30.0 if double else 11.0)
     k, steps = (3.75, 65536.0) if double else (2.0, 256.0)
     place = t.binary("divide", t.binary("subtract", size, k), t.binary("add", size, k))
-    tail = _polynomial(t, _FAR64 if double else _FAR32, place)
+    tail = _polynomial(t, ERF_FAR64 if double else ERF_FAR32, place)
     head = t.binary("multiply", t.unary("floor", t.binary("multiply", size, steps)), 1.0 / steps)
     first = t.unary("exponential", t.unary("negate", t.binary("multiply", head, head)))
     rest = t.binary("multiply", t.binary("subtract", head, size), t.binary("add", head, size))

@@ -14,14 +14,15 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
 
-_NEAR64 = (
+#: Polynomials of erf(x) / x in x^2 for |x| <= 1, and of erfc(x) (x + 1) exp(x^2) in (x - k) / (x + k) above.
+ERF_NEAR64 = (
     1.1283791670955125738, -0.37612638903183748056, 0.11283791670954878666, -0.026866170645076793248,
     0.0052239776248180144673, -0.00085483269808337899052, 0.00012055331111642710923,
     -0.000014925595266831181565,
     1.6461000484121368033e-6, -1.6350312701054695011e-7, 1.4659775274047435814e-8, -1.137284885679167367e-9,
     5.9571761477489114044e-11,
 )  # fmt: skip
-_FAR64 = (
+ERF_FAR64 = (
     0.69155117605643307415, -0.20683126504048622013, 0.11479674120103710733, -0.040647578516950684701,
     -0.0030998090543708088407, 0.018750997234779506987, -0.01727508731993408727, 0.010070828103346952563,
     -0.0039718084073313811903, 0.00086504543394831241797, 0.000070624173294477157883,
@@ -30,11 +31,11 @@ _FAR64 = (
     8.0077404866146591078e-7, -1.0424699119609192368e-7, -1.0658800590638645192e-7, 4.4869821055121060577e-8,
     -5.2906226839347382631e-9,
 )  # fmt: skip
-_NEAR32 = (
+ERF_NEAR32 = (
     1.12837916585, -0.376126266667, 0.112835947152, -0.0268542120106, 0.00518908742343, -0.000801686428717,
     7.87587506269e-5,
 )  # fmt: skip
-_FAR32 = (
+ERF_FAR32 = (
     0.766187007935557, -0.25997472858236476, 0.03781681617269672, 0.042528483945528404, -0.025300615140547326,
     -0.00035436502038264304, 0.004156151339434388, -0.0008315679395720619,
 )  # fmt: skip
@@ -56,7 +57,7 @@ def _wide(x: Array) -> Array:
 
 def _near(xp: ArrayNamespace, x: Array) -> Array:
     """Return ``erf`` of ``|x| <= 1``."""
-    return x * polynomial(xp, _NEAR64 if x.dtype.itemsize == 8 else _NEAR32, x * x)
+    return x * polynomial(xp, ERF_NEAR64 if x.dtype.itemsize == 8 else ERF_NEAR32, x * x)
 
 
 def _far(xp: ArrayNamespace, size: Array) -> Array:
@@ -67,7 +68,7 @@ def _far(xp: ArrayNamespace, size: Array) -> Array:
     double = size.dtype.itemsize == 8
     size = xp.minimum(size, size.dtype.type(30.0 if double else 11.0))
     k = 3.75 if double else 2.0
-    tail = polynomial(xp, _FAR64 if double else _FAR32, (size - k) / (size + k))
+    tail = polynomial(xp, ERF_FAR64 if double else ERF_FAR32, (size - k) / (size + k))
     steps = 65536.0 if double else 256.0
     head = xp.floor(size * steps) * (1.0 / steps)
     tail *= xp.exp(-head * head)
