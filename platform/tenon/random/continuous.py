@@ -17,7 +17,7 @@ from tenon.errors import RandomArgumentError
 from tenon.random import ahead, box_muller
 from tenon.random.fma import fma32, fma64
 from tenon.random.generator import Generator, stream_of
-from tenon.random.layout import CHUNK, FLOATING, LARGEST, as_real, deliver, name_of, require, store
+from tenon.random.layout import CHUNK, FLOATING, LARGEST, as_real, chunks, deliver, name_of, require, store
 from tenon.random.mt19937 import MersenneTwister
 
 if TYPE_CHECKING:
@@ -102,8 +102,7 @@ def _uniform32(stream: MersenneTwister, flat: np.ndarray, low: float, high: floa
     largest = float(width) * _BELOW_ONE + float(first)
     reaches = not direct or np.float32(largest + abs(largest) * 2.0**-50) >= last
     end = flat.dtype.type(high)
-    for begin in range(0, flat.size, CHUNK):
-        part = flat[begin : begin + CHUNK]
+    for part in chunks(flat):
         words = np.bitwise_and(stream.take(part.size), _LOW24).view(np.int32)
         values = part if direct else np.empty(part.size, np.float32)
         np.copyto(values, words)
@@ -117,8 +116,7 @@ def _uniform32(stream: MersenneTwister, flat: np.ndarray, low: float, high: floa
 
 
 def _uniform64(stream: MersenneTwister, flat: np.ndarray, low: float, high: float) -> None:
-    for begin in range(0, flat.size, CHUNK):
-        part = flat[begin : begin + CHUNK]
+    for part in chunks(flat):
         values = box_muller.uniform53(stream.take(2 * part.size))
         if low != 0.0 or high != 1.0:
             values = fma64(values, high - low, low)
@@ -345,8 +343,7 @@ def _by_inverse(
     stream = stream_of(generator)
 
     def fill(flat: np.ndarray) -> None:
-        for begin in range(0, flat.size, CHUNK):
-            part = flat[begin : begin + CHUNK]
+        for part in chunks(flat):
             with np.errstate(over="ignore"):
                 store(part, transform(box_muller.uniform53(stream.take(2 * part.size))))
 

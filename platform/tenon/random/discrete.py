@@ -22,6 +22,7 @@ from tenon.random.layout import (
     INTEGRAL,
     LARGEST,
     as_double,
+    chunks,
     deliver,
     name_of,
     require,
@@ -108,8 +109,7 @@ def random_(
     stream = stream_of(generator)
 
     def fill(flat: np.ndarray) -> None:
-        for begin in range(0, flat.size, CHUNK):
-            part = flat[begin : begin + CHUNK]
+        for part in chunks(flat):
             part[...] = (
                 _all_values(stream, part.size, kind)
                 if from_ is None
@@ -160,8 +160,7 @@ def _integers(
     stream = stream_of(generator)
 
     def fill(flat: np.ndarray) -> None:
-        for begin in range(0, flat.size, CHUNK):
-            part = flat[begin : begin + CHUNK]
+        for part in chunks(flat):
             if count >= _TWO_WORDS:
                 values = words64(stream, part.size)
                 values %= np.uint64(count)
@@ -265,8 +264,7 @@ def bernoulli(
     threshold = float(p) * 2.0**53
 
     def fill(flat: np.ndarray) -> None:
-        for begin in range(0, flat.size, CHUNK):
-            part = flat[begin : begin + CHUNK]
+        for part in chunks(flat):
             words = stream.take(2 * part.size)
             fast = loops_for(2 * flat.size) if part.dtype is _FLOAT32 else None
             if fast is None:
@@ -326,8 +324,7 @@ def geometric(
     scale = math.log1p(-p)
 
     def fill(flat: np.ndarray) -> None:
-        for begin in range(0, flat.size, CHUNK):
-            part = flat[begin : begin + CHUNK]
+        for part in chunks(flat):
             u = box_muller.uniform53(stream.take(2 * part.size))
             store(part, np.ceil(box_muller.libm_log_of_complement(1.0 - u) / scale))
 

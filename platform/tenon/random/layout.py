@@ -8,7 +8,7 @@ does the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -23,6 +23,13 @@ Fill: TypeAlias = Callable[[np.ndarray], None]
 
 #: Elements handled at once, so that temporaries stay in the second-level cache.
 CHUNK = 1 << 15
+
+
+def chunks(flat: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield views of ``CHUNK`` elements of a flat array; the last may have fewer."""
+    for begin in range(0, flat.size, CHUNK):
+        yield flat[begin : begin + CHUNK]
+
 
 _NAMES = {
     "bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long",
