@@ -182,7 +182,7 @@ def _rerouted_code(function: FunctionType, public: Function) -> CodeType:
     """Return a code object for ``function`` that checks for overrides before it runs the current code."""
     code, defaults = function.__code__, function.__defaults__
     original = FunctionType(code, function.__globals__, function.__name__, defaults, function.__closure__)
-    original.__kwdefaults__ = function.__kwdefaults__
+    original.__kwdefaults__, original.__annotations__ = function.__kwdefaults__, function.__annotations__
     if not hasattr(function, "__wrapped__"):
         function.__wrapped__ = original  # type: ignore[attr-defined]  # whose signature it keeps
     overridden = partial(call_overrides, public, original, id(function) in BARE)
