@@ -143,6 +143,8 @@ class Statements:
             return Text(self.add_global("INDEX", value))
         if isinstance(value, (types.FunctionType, types.BuiltinFunctionType)):
             return Text(self.add_global(qualified_name(value), value))
+        if callable(value):  # an object, such as what draws random numbers
+            return Text(self.add_global(type(value).__name__.lower(), value))
         return value
 
     def attribute(self, base: str, path: str) -> str:
