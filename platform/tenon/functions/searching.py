@@ -9,7 +9,7 @@ import numpy as np
 from tenon import ops
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import only_numbers, only_tensors
+from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.functions.predicates import is_tensor
@@ -17,6 +17,7 @@ from tenon.kernels.promotion import result_type
 from tenon.tensors.creation.create import as_tensor
 
 if TYPE_CHECKING:
+    from tenon.device import Device
     from tenon.tensors.tensor import Tensor
     from tenon.tensors.types import Number
 
@@ -55,21 +56,29 @@ def where(
     """
     if input is None and other is None:
         return condition.nonzero(as_tuple=True)
-    only_tensors(condition)
-    if input is None or other is None:
-        raise TypeError("where() takes a condition, or a condition, input and other: one of these is None")
-    only_numbers(input, other)
     if condition.raw.dtype.kind != "b" and condition.raw.dtype != np.uint8:
         raise DTypeError(
             f"where expected condition to be a boolean tensor, but got a tensor with dtype {condition.dtype}"
         )
     if condition.raw.dtype.kind != "b":
         condition = condition.bool()
-    if not is_tensor(input) and not is_tensor(other):
-        kind = result_type(input, other)
-        input, other = (as_tensor(v, kind, condition.device) for v in (input, other))
+    if not (is_tensor(input) and is_tensor(other)):
+        input, other = _operands(input, other, condition.device)
     result = ops.where(condition, input, other)
     return write_into(out, result)
+
+
+def _operands(
+    input: Tensor | Number | None, other: Tensor | Number | None, device: Device
+) -> tuple[Tensor | Number, Tensor | Number]:
+    """Return operands that are not both tensors: two numbers as tensors of their common dtype."""
+    if input is None or other is None:
+        raise TypeError("where() takes a condition, or a condition, input and other: one of these is None")
+    only_numbers(input, other)
+    if is_tensor(input) or is_tensor(other):
+        return input, other
+    kind = result_type(input, other)
+    return as_tensor(input, kind, device), as_tensor(other, kind, device)
 
 
 def searchsorted(
