@@ -22,7 +22,7 @@ from tenon.errors import BundleError, CheckpointError, TenonError
 from tenon.export import schema
 from tenon.export.json_types import Json
 from tenon.serialize.atomic import replacing
-from tenon.serialize.limits import Allowance
+from tenon.serialize.limits import Allowance, cut
 from tenon.serialize.named import NamedBytes
 from tenon.serialize.tensors import Packed
 from tenon.serialize.zip_checks import BROKEN, opened
@@ -74,10 +74,10 @@ def reading(f: str | os.PathLike[str] | BinaryIO, source: str, writer: str) -> I
             yield opened(file, Allowance.of(file))
     except TenonError as error:
         if isinstance(error, CheckpointError):
-            raise BundleError(f"{source} is no file of {writer}, or a damaged one: {error}.") from error
+            raise BundleError(f"{source} is no file of {writer}, or a damaged one: {cut(error)}.") from error
         raise
     except BROKEN as error:
-        raise BundleError(f"{source} is no file of {writer}, or a damaged one: {error}.") from error
+        raise BundleError(f"{source} is no file of {writer}, or a damaged one: {cut(error)}.") from error
 
 
 def member(archive: zipfile.ZipFile, name: str, limit: int = MAX_BYTES) -> bytes:

@@ -36,11 +36,12 @@ from tenon.export.json_types import Json
 from tenon.export.target import Target
 from tenon.export.vectors import Run, Vectors, make_vectors
 from tenon.plugins import registry
+from tenon.serialize.limits import cut
 
 SCHEMA, VERSION = "tenon.bundle", 1
 MANIFEST, GRAPH, VECTORS = "manifest.json", "graph.json", "vectors.safetensors"
-#: The largest manifest that is read, and the most files of a bundle.
-_MAX_MANIFEST, _MAX_FILES = 1 << 24, 10_000
+#: The largest manifest that is read, the most files of a bundle, and the most characters of a file's name.
+_MAX_MANIFEST, _MAX_FILES, _MAX_NAME = 1 << 24, 10_000, 255
 _PIECE = 1 << 20
 
 
@@ -234,7 +235,7 @@ def load(folder: str | os.PathLike[str]) -> Bundle:
     try:
         return _loaded(Path(os.path.abspath(folder)))
     except OSError as error:
-        raise BundleError(f"cannot read the bundle {os.fspath(folder)!r}: {error}.") from error
+        raise BundleError(f"cannot read the bundle {os.fspath(folder)!r}: {cut(error)}.") from error
 
 
 def _loaded(place: Path) -> Bundle:
@@ -280,8 +281,10 @@ def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:
         pure = PurePosixPath(name)
         if pure.is_absolute() or ".." in pure.parts or "\\" in name or str(pure) != name:
             raise BundleError(f"{place / MANIFEST} lists {name!r:.200}, which may lie outside of the bundle.")
-        if not name.isprintable():
-            raise BundleError(f"{place / MANIFEST} lists {name!r:.200}, which cannot be printed.")
+        if not name.isprintable() or len(name) > _MAX_NAME:
+            raise BundleError(
+                f"{place / MANIFEST} lists {name!r:.200}, unprintable or over {_MAX_NAME} characters."
+            )
         path = place / name
         if not path.exists():
             raise BundleError(f"{path} is missing.")
