@@ -112,6 +112,7 @@ def test_random_programs_come_to_the_same(block):
                 np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12, err_msg=f"seed {seed}")
 
 
+@pytest.mark.slow
 def test_an_overwritten_saved_value_is_refused_wherever_torch_refuses_it():
     refused = [seed for seed in range(500) if run(torch, seed) == ("error", "backward")]
 

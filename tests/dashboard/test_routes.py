@@ -293,6 +293,7 @@ worker.serve(sys.argv[2], sys.stdin.buffer, sys.stdout.buffer)
     return subprocess.run(command, input=b"read\n", capture_output=True, timeout=300, env=one)
 
 
+@pytest.mark.slow
 def test_a_compressed_bomb_is_refused_within_its_memory(tmp_path):
     bomb = '{"traceEvents": [{"ph": "X", "name": "' + "A" * 60_000_000
     path = tmp_path / "node_0.1.pt.trace.json.gz"
@@ -304,6 +305,7 @@ def test_a_compressed_bomb_is_refused_within_its_memory(tmp_path):
     assert "longer than" in last["error"] and done.returncode == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_needs_too_much_memory_says_so(tmp_path):
     events = [span("cpu_op", f"op{i}", i, 1, Number=i, Text="x" * 1000) for i in range(20_000)]
     path = traces.write(tmp_path, events)

@@ -86,6 +86,7 @@ def test_an_exception_on_one_rank_ends_the_job_also_where_ranks_outlive_each_oth
     assert done.stderr.count("=== tenon: rank 2 of 3") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_ranks_that_an_ordinary_launcher_started_are_told_how_to_start():
     done = launch(2, ["-c", "from tenon.distributed import elastic; print(elastic.missing())"])

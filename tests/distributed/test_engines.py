@@ -142,6 +142,7 @@ def test_buckets_are_reduced_between_nodes_while_backward_goes_on():
     assert done.stdout == "started during backward: True; same as without: True\n"
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     ("kind", "reports"), [("kill", (0, 1)), pytest.param("raise", (1,), marks=pytest.mark.slow)]

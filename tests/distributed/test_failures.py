@@ -84,6 +84,7 @@ def test_all_ranks_failing_together_print_one_report(tmp_path):
     assert done.stderr.count("Traceback (most recent call last)") == 1
 
 
+@pytest.mark.slow
 def test_failing_worker_processes_of_a_rank_are_their_parents_business(tmp_path):
     done = run(tmp_path, "failing_workers")
 

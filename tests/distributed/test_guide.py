@@ -14,6 +14,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
 SCRIPT, LOOP, ELASTIC, SUITE, THREADS = BLOCKS
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_script_and_the_loop_print_one_small_loss_on_two_ranks(tmp_path):
     script = tmp_path / "train.py"

@@ -43,6 +43,7 @@ print(find_mpi().Get_library_version())
 """
 
 
+@pytest.mark.slow
 def test_a_wheels_library_is_found_where_mpi4py_does_not_look(monkeypatch):
     if not any(metadata.distributions(name="mpich")):
         pytest.skip("the MPICH wheel is not installed")

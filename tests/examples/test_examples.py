@@ -41,6 +41,7 @@ def test_a_pass_over_a_traced_model_leaves_no_batch_norm(tmp_path):
     assert done.stdout.endswith("0 batch norms are left, and the results agree\n")
 
 
+@pytest.mark.slow
 def test_an_interpreter_times_every_operation(tmp_path):
     done = run([sys.executable, str(EXAMPLES / "fx_profiler.py")], tmp_path)
 

@@ -139,6 +139,7 @@ def test_the_text_shows_expressions():
     assert graph.symbols["batch"].example == 3 and graph.arguments[0].avals[0].shape == (3, 4)
 
 
+@pytest.mark.slow
 def test_images_of_any_size():
     example = MODELS["resnet"]()
     axes = {"x": {0: "batch", 2: "height", 3: "width"}}

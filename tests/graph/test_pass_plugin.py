@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "compile.md"
 FILES = dict(re.findall(r"^```\w+\n# (tenon_log1p/\S+)\n(.*?)^```", GUIDE.read_text("utf-8"), re.M | re.S))
 
@@ -46,6 +48,7 @@ def run(environment, **more):
     return found == "True", float(value)
 
 
+@pytest.mark.slow
 def test_the_pass_of_the_guide_changes_what_is_compiled(tmp_path):
     environment = installed(tmp_path)
 

@@ -32,6 +32,7 @@ def test_parts_of_a_step_are_told_apart_and_add_up(told, kind, rank):
         assert all(parts["other"] > 25e6 for _, parts in steps)
 
 
+@pytest.mark.slow
 def test_kernels_of_the_compiled_step_know_their_phase(told):
     kernels = told["compiled", 0]["kernels"]
 

@@ -13,6 +13,11 @@ CASES = [case for case in read() if case.kind == "function"]
 
 #: The cases of each name by default; what varies dtype, layout and corner further is compared in CI.
 BY_DEFAULT = 2
+#: Each dtype and whether the arguments are strided: each dtype and each layout once by default.
+LAYOUTS = [
+    (("float64", False), ("float32", True)),
+    pytest.param((("float64", True), ("float32", False)), marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(
@@ -20,12 +25,12 @@ BY_DEFAULT = 2
     [case if case.number < BY_DEFAULT else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
     ids=str,
 )
-def test_a_function_is_torchs(case):
+@pytest.mark.parametrize("layouts", LAYOUTS)
+def test_a_function_is_torchs(case, layouts):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for dtype in ("float64", "float32"):
-            compare(torch, case.name, case.content, dtype)
-            compare(torch, case.name, case.content, dtype, strided=True)
+        for dtype, strided in layouts:
+            compare(torch, case.name, case.content, dtype, strided=strided)
         method = as_method(case.name, case.content, torch.Tensor)
         if method:
             compare(torch, method, case.content, "float64")

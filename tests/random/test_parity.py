@@ -109,6 +109,7 @@ def test_randn(dtype, size):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize(
     "sizes", [(16,), (48,), (624,), (20,), (300,), (511,), (64, 32), (37, 37, 16), (37, 37, 5)], ids=str

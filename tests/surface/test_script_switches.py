@@ -161,6 +161,7 @@ def _die():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_spawn_runs_a_function_in_processes(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2])  # where they import this file from
     multiprocessing.spawn(_leave_a_note, args=(tmp_path,), nprocs=2)

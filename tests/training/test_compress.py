@@ -182,6 +182,7 @@ def refusals(trained, tmp_path_factory):
     return json.loads(done.stdout), folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(REFUSALS)), ids=[answer for _, answer in REFUSALS])
 def test_what_cannot_be_done_is_one_clear_line(refusals, number):
     results, folder = refusals
@@ -192,6 +193,7 @@ def test_what_cannot_be_done_is_one_clear_line(refusals, number):
     assert not list(folder.glob(f"{number}/model*"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_training_leaves_no_model_and_says_so(trained, tmp_path):
     project, run = trained
     arguments = command(

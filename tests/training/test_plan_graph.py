@@ -111,6 +111,7 @@ def session_of(folder, *settings):
     return run_parts.open_session(config, run_parts.recipe_named("digits"), None, folder / "run")
 
 
+@pytest.mark.slow
 def test_the_graph_of_a_recipes_step_is_planned_as_a_bundle_of_it_is(tmp_path):
     session = session_of(tmp_path, "batch_size=8")
 

@@ -77,6 +77,7 @@ def test_a_mistake_of_all_ranks_is_one_line_and_no_failure_report(project):
     assert "=== tenon" not in run.err and "Traceback" not in run.err
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_mistake_of_one_rank_ends_the_others(project):
     script = project.folder / "differ.sh"
@@ -109,6 +110,7 @@ def test_an_error_in_the_users_model_is_shown_whole(project):
     assert 'small.py", line 1' in run.err
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_named(project):
     (project.folder / "runs").write_text("a file, not a folder")
 

@@ -109,6 +109,7 @@ def test_a_run_that_fails_every_time_ends_with_its_status_after_the_last_attempt
     assert "no attempts left; raise --max-restarts and pass --run" in lines[-1]
 
 
+@pytest.mark.slow
 def test_a_refused_configuration_starts_nothing(project):
     done = run(project, "", "-n", "2", "--max-restarts", "3", "my.toml", "--set", "epoch=3")
 
@@ -138,6 +139,7 @@ def test_a_signal_to_the_launcher_saves_and_ends_it(project, name, status):
     assert err.count("tenon launch: attempt") == 2  # it began, it ended
 
 
+@pytest.mark.slow
 def test_ranks_end_when_their_launcher_is_killed(project):
     script = project.folder / "sleep.py"
     script.write_text("import os, time\nopen(f'pid.{os.getpid()}', 'w').close()\ntime.sleep(600)\n")

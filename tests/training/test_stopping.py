@@ -250,6 +250,7 @@ def test_a_full_disk_ends_the_run_with_one_report_and_keeps_the_last_checkpoint(
     assert len(os.listdir(found[0].parent)) == len(found)
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_refused_before_training(project):
     (project.folder / "run").write_text("a file")
 

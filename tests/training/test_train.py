@@ -128,6 +128,7 @@ def test_a_checkpoint_of_another_model_is_refused(project, finished):
     assert "size mismatch for layers.0.weight" in done.err
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(project, finished):
     folder = shutil.copytree(finished("my.toml").folder, project.folder / "damaged")
     newest = sorted((folder / "checkpoints").glob("*.safetensors"))[-1]
