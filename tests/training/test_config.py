@@ -7,7 +7,7 @@ import tenon
 from tenon.data.dataset import as_splits
 from tenon.errors import ConfigError, DataError
 from tenon.training.config import read_file, read_override, resolve
-from tenon.training.recipe import Recipe, build_model
+from tenon.training.recipe import Recipe, build_model, build_scheduler
 
 BASE = {"model": "m:Net", "data": "m:load"}
 
@@ -116,6 +116,9 @@ ABSURD = {
     + "0" * 99
     + "]": "model_options.width = an integer of 329 bits: does not fit",
     "optimizer.lr=nan": "optimizer.lr = nan: is no number",
+    "optimizer.lr=1e999": "optimizer.lr = inf: must be finite",
+    "seed=9223372036854775807": "seed = 9223372036854775807: Input should be less than or equal to",
+    "accumulate=9223372036854775807": "accumulate = 9223372036854775807: a batch of batch_size = 64",
     "threads=2147483648": "threads = 2147483648: Input should be less than or equal to 4096",
     "epochs=-1": "epochs = -1: ",
     "model_options.x=" + "[" * 3000 + "]" * 3000: "--set model_options.x = '[[[",
@@ -177,3 +180,13 @@ def test_a_size_that_the_model_refuses_is_named_by_its_path():
 
     with pytest.raises(ConfigError, match=r"^model_options.width = -1: .*negative dimension.* line \d+\)$"):
         build_model(config, recipe)
+
+
+@pytest.mark.parametrize("period", [-0.0, 0, -1])
+def test_a_schedule_without_a_period_is_refused(period):
+    section = {"name": "CosineAnnealingLR", "T_max": period}
+    config = resolve([BASE, {"scheduler": section}])
+    optimizer = tenon.optim.SGD([tenon.ones(1, requires_grad=True)], lr=0.1)
+
+    with pytest.raises(ConfigError, match=rf"scheduler\.T_max = {period}: must be at least 1"):
+        build_scheduler(config, optimizer, 10)

@@ -29,6 +29,8 @@ Table: TypeAlias = dict[str, Any]
 #: Levels of tables and arrays in a configuration: far more than it needs, far fewer than recursion allows.
 _DEEPEST = 32
 _LONGEST = 1 << 20
+#: Of each epoch's generator, the seed is this times 1,000,003, which has to fit in 64 bits.
+_LARGEST_SEED = 1 << 43
 #: Strings and comments, which are skipped; dotted keys; brackets.
 _BRACKETS = re.compile(
     r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*'''
@@ -144,7 +146,7 @@ class RunConfig(_Section):
     data: str | None = Field(None, description="package.module:function")
     data_options: Table = {}
     loss: str = Field("cross_entropy", description="name in nn.functional, or package.module:function")
-    seed: int = 0
+    seed: int = Field(0, ge=-_LARGEST_SEED, le=_LARGEST_SEED)
     deterministic: Literal["world"] | None = Field(
         None, description="bit-identical results on any number of ranks"
     )
@@ -208,6 +210,14 @@ class RunConfig(_Section):
             )
         return value
 
+    @field_validator("accumulate")
+    @classmethod
+    def _check_passes(cls, value: int, info: ValidationInfo) -> int:
+        batch_size = info.data.get("batch_size", value)
+        if value > batch_size:
+            raise ValueError(f"a batch of batch_size = {batch_size} samples has no more passes than that")
+        return value
+
     @field_validator("autocast", "data_parallel")
     @classmethod
     def _check_bit_reproducible(
@@ -232,6 +242,8 @@ def resolve(layers: Sequence[Mapping[str, object]]) -> RunConfig:
     for layer in layers:
         _check_values(layer)
         _merge(merged, layer)
+    for section in ("optimizer", "scheduler"):
+        _check_finite(section, merged.get(section))
     try:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
@@ -291,6 +303,13 @@ def _check_values(layer: Mapping[str, object], path: tuple[str, ...] = ()) -> No
                 raise ConfigError(f"{'.'.join(here)} = {_shortened(number)}: does not fit in 64 bits")
             if isinstance(number, float) and math.isnan(number):
                 raise ConfigError(f"{'.'.join(here)} = nan: is no number")
+
+
+def _check_finite(section: str, options: object) -> None:
+    """ConfigError for infinite numbers among the options of a component."""
+    for key, value in options.items() if isinstance(options, Mapping) else ():
+        if isinstance(value, float) and math.isinf(value):
+            raise ConfigError(f"{section}.{key} = {value}: must be finite")
 
 
 def _shortened(value: object) -> str:

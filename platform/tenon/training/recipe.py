@@ -216,6 +216,8 @@ def build_scheduler(config: RunConfig, optimizer: Optimizer, total_steps: int) -
             options[name] = length
     check_options(cls, options, "scheduler", skip=("optimizer",))
     _check_types(cls, options, "scheduler")
+    if options.get("T_max", 1) < 1:
+        raise ConfigError(f"scheduler.T_max = {options['T_max']}: must be at least 1, as a number of steps")
     return _build(lambda **o: cls(optimizer, **o), options, "scheduler")
 
 
