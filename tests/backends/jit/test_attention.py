@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tenon
+from tenon import ops
 from tenon.nn.functional import scaled_dot_product_attention as attend
 from tenon_cpu.jit import attention as kernel
 from tenon_cpu.jit.compiler import llvm
@@ -75,6 +76,17 @@ def test_masks_of_every_shape_are_added(mask, lanes):
 
     agree(given, tenon.tensor(numbers), scale=0.3)
     agree(given, tenon.tensor(numbers > -1))
+
+
+@pytest.mark.parametrize("queries", [0, 3])
+def test_without_keys_all_is_0(queries):
+    query, key, value = (tenon.ones(1, 2, n, 4, requires_grad=True) for n in (queries, 0, 0))
+
+    out = ops.attention(query, key, value, None, scale=0.5)
+    out.sum().backward()
+
+    assert out.shape == (1, 2, queries, 4) and not out.any()
+    assert query.grad.shape == query.shape and not query.grad.any()
 
 
 def test_a_query_that_may_look_nowhere_gets_0_and_gives_nothing(lanes):

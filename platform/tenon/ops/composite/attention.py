@@ -48,6 +48,9 @@ class Attention(Composite):
         scores = _scores(f, query, key, bias, scale)
         out = f.matmul(_weights(f, scores, bias, causal), value)
         axes = (len(scores.shape) - 1,)
+        if not scores.shape[-1]:  # no keys, as if all were masked
+            none = f.sum(scores, axes=axes)
+            return out, none, none
         peak = f.amax(scores, axes=axes, keepdims=True)
         masked = f.eq(peak, -math.inf)
         peak = f.where(masked, 0.0, peak)
