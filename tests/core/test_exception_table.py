@@ -8,6 +8,7 @@ import traceback
 import pytest
 
 from tenon.engine.exception_table import SUPPORTED, encoded, entries, with_handler
+from tenon.engine.wrong_arguments import guard
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="exception tables are CPython's")
 SEEN = []
@@ -124,3 +125,17 @@ def test_generators_and_functions_of_many_names_are_left_as_they_are():
 
     assert with_handler(traceback.walk_tb.__code__, "look") is None
     assert with_handler(space["many"].__code__, "look") is None
+
+
+def test_a_copy_of_guarded_code_raises_what_it_raises():
+    def absolute(input):
+        return input.raw
+
+    absolute.__annotations__ = {"input": "Tensor"}
+    guard([absolute])
+    with pytest.raises(TypeError, match="argument 'input' \\(position 1\\) must be Tensor, not int"):
+        absolute(3)
+
+    absolute.__code__ = absolute.__code__.replace(co_firstlineno=1)  # as a debugger or a tracer does
+    with pytest.raises(AttributeError, match="raw"):
+        absolute(3)

@@ -23,7 +23,10 @@ from typing import NamedTuple
 #: Where the tables and the instructions are known. Later versions of Python may change them: functions have
 #: no handlers there, and what is no tensor in a place for one raises what it happens to raise.
 SUPPORTED = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
-_RESUME, _LOAD_GLOBAL, _PUSH_EXC_INFO = (dis.opmap[n] for n in ("RESUME", "LOAD_GLOBAL", "PUSH_EXC_INFO"))
+#: Opcodes; -1 where a Python that is not supported has none of the name.
+_RESUME, _LOAD_GLOBAL, _PUSH_EXC_INFO = (
+    dis.opmap.get(name, -1) for name in ("RESUME", "LOAD_GLOBAL", "PUSH_EXC_INFO")
+)
 _SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 #: The kind of an entry of the line table that has no columns, and how many instructions one may be for.
 _LINE, _LONGEST = 13, 8

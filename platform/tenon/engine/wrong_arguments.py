@@ -59,7 +59,10 @@ def _look_again() -> None:
     """Raise TypeError if the caller, handling an exception, got what is no tensor in a tensor's place."""
     if isinstance(sys.exception(), FAILURES):
         frame = sys._getframe(1)
-        code, function, first = _GUARDED[id(frame.f_code)]
+        guarded = _GUARDED.get(id(frame.f_code))
+        if guarded is None:  # a debugger or a tracer runs a copy of the code
+            return
+        code, function, first = guarded
         count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
         arguments = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
         _refuse(function, arguments, function.__name__, first)
