@@ -90,9 +90,6 @@ class PassManager(PassSchedule):
     8
     """
 
-    def __init__(self, passes: list[Pass] | None = None, constraints: list[Constraint] | None = None) -> None:
-        super().__init__(passes, constraints)
-
     @classmethod
     def build_from_passlist(cls, passes: list[Pass]) -> Self:
         """Return a manager of ``passes``."""

@@ -89,7 +89,7 @@ def _topological_sort_passes(passes: list[Pass], constraints: list[Constraint]) 
 class PassSchedule:
     """Passes, and constraints on their order: the base class of both pass managers."""
 
-    def __init__(self, passes: list[Pass] | None, constraints: list[Constraint] | None) -> None:
+    def __init__(self, passes: list[Pass] | None = None, constraints: list[Constraint] | None = None) -> None:
         self.passes: list[Pass] = passes or []
         self.constraints: list[Constraint] = constraints or []
         self._validated = False
