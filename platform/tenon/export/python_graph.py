@@ -129,7 +129,10 @@ class Writer:
 
         def need(refs: Iterable[Ref]) -> None:
             for ref in refs:
-                need(given[ref].match.arguments) if ref in given else live.add(ref.node)
+                if ref in given:
+                    need(given[ref].match.arguments)
+                else:
+                    live.add(ref.node)
 
         need(self.source.roots())
         for node in reversed(self.source.nodes):
