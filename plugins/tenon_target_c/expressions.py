@@ -7,9 +7,11 @@ vectorize are implemented in ``kernels/mathematics.h``.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+
+from tenon.extend import expressions
 
 _OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
@@ -28,60 +30,51 @@ _SAME_FOR_INTEGERS = frozenset({"floor", "ceil", "trunc", "rint"})
 
 def translate(text: str, dtype: np.dtype, names: Mapping[str, str]) -> str:
     """Return ``text`` as C that computes in ``dtype``; ``names`` has the C text of operands and attrs."""
-    return _Translator(dtype, names).visit(ast.parse(text, mode="eval").body)
+    return _Translator(dtype, names).translate(text)
 
 
-class _Translator(ast.NodeVisitor):
+class _Translator(expressions.Translator[str]):
     def __init__(self, dtype: np.dtype, names: Mapping[str, str]) -> None:
         self.dtype, self.names = dtype, names
         self.real = dtype.kind == "f"
 
-    def visit(self, node: ast.AST) -> str:
-        return str(super().visit(node))
+    def number(self, value: float) -> str:
+        return literal(value, self.dtype)
 
-    def generic_visit(self, node: ast.AST) -> str:
-        raise NotImplementedError(f"no C for {ast.dump(node)}")
+    def named(self, name: str) -> str:
+        if name in self.names:
+            return self.names[name]
+        return literal(float(name), self.dtype)  # inf, nan
 
-    def visit_Constant(self, node: ast.Constant) -> str:
-        return literal(node.value, self.dtype)  # type: ignore[arg-type]
+    def where(self, condition: str, one: str, other: str) -> str:
+        return f"({condition} ? {one} : {other})"
 
-    def visit_Name(self, node: ast.Name) -> str:
-        if node.id in self.names:
-            return self.names[node.id]
-        return literal(float(node.id), self.dtype)  # inf, nan
+    def comparison(self, op: ast.cmpop, left: str, right: str) -> str:
+        return f"({left} {_OPERATORS[type(op)]} {right})"
 
-    def visit_IfExp(self, node: ast.IfExp) -> str:
-        return f"({self.visit(node.test)} ? {self.visit(node.body)} : {self.visit(node.orelse)})"
-
-    def visit_Compare(self, node: ast.Compare) -> str:
-        sign = _OPERATORS[type(node.ops[0])]
-        return f"({self.visit(node.left)} {sign} {self.visit(node.comparators[0])})"
-
-    def visit_BinOp(self, node: ast.BinOp) -> str:
-        x, sign, y = self.visit(node.left), _OPERATORS[type(node.op)], self.visit(node.right)
+    def binary_operator(self, op: ast.operator, left: str, right: str) -> str:
+        sign = _OPERATORS[type(op)]
         if self.dtype.kind == "b" and sign in "+*":
             sign = "|" if sign == "+" else "&"
         elif self.dtype.kind == "i" and sign in "+-*" and self.dtype.itemsize >= 4:
             # Integers wrap around; in C only unsigned ones may.
             bits = self.dtype.itemsize * 8
-            return f"(int{bits}_t)((uint{bits}_t){x} {sign} (uint{bits}_t){y})"
-        return f"({x} {sign} {y})"
+            return f"(int{bits}_t)((uint{bits}_t){left} {sign} (uint{bits}_t){right})"
+        return f"({left} {sign} {right})"
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> str:
-        x = self.visit(node.operand)
-        if isinstance(node.op, ast.Invert):
-            return f"(!{x})" if self.dtype.kind == "b" else f"(~{x})"
+    def unary_operator(self, op: ast.unaryop, operand: str) -> str:
+        if isinstance(op, ast.Invert):
+            return f"(!{operand})" if self.dtype.kind == "b" else f"(~{operand})"
         if not self.real and self.dtype.itemsize >= 4:
             bits = self.dtype.itemsize * 8
-            return f"(int{bits}_t)(0u - (uint{bits}_t){x})"
-        return f"(-{x})"
+            return f"(int{bits}_t)(0u - (uint{bits}_t){operand})"
+        return f"(-{operand})"
 
-    def visit_Call(self, node: ast.Call) -> str:
-        assert isinstance(node.func, ast.Name)
-        return call(node.func.id, [self.visit(a) for a in node.args], self.dtype)
+    def function(self, name: str, *args: str) -> str:
+        return call(name, args, self.dtype)
 
 
-def call(name: str, args: list[str], dtype: np.dtype) -> str:
+def call(name: str, args: Sequence[str], dtype: np.dtype) -> str:
     """Return the call of a function of the expression language."""
     x = args[0]
     if name in ("cast", "conj"):
@@ -102,7 +95,7 @@ def call(name: str, args: list[str], dtype: np.dtype) -> str:
     return f"{_NAMES.get(name, name)}{suffix}({', '.join(args)})"
 
 
-def _integer_call(name: str, args: list[str], dtype: np.dtype) -> str:
+def _integer_call(name: str, args: Sequence[str], dtype: np.dtype) -> str:
     x = args[0]
     if name in _SAME_FOR_INTEGERS:
         return x

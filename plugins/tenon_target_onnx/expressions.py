@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tenon.extend import expressions
 from tenon_target_onnx.builder import BOOL, Builder
 
 #: Functions that are operators of the same meaning.
@@ -38,15 +39,11 @@ class Term(NamedTuple):
     number: float | None = None
 
 
-class Translation:
+class Translation(expressions.Translator[Term]):
     """Adds the nodes of expressions over operands of ``dtype``."""
 
     def __init__(self, builder: Builder, dtype: np.dtype, names: Mapping[str, Term]) -> None:
         self.b, self.dtype, self.names = builder, dtype, names
-
-    def result(self, text: str) -> Term:
-        """Return the value of an expression."""
-        return self.visit(ast.parse(text, mode="eval").body)
 
     def text(self, term: Term) -> str:
         """Return the name of a value in ``dtype``, or of a boolean."""
@@ -87,33 +84,16 @@ class Translation:
 
     # --- syntax ---
 
-    def visit(self, node: ast.expr) -> Term:
-        """Return the value of a part of an expression."""
-        match node:
-            case ast.Constant(value=value) if isinstance(value, int | float):
-                return self.number(value)
-            case ast.Name(id=name):
-                return self._named(name)
-            case ast.IfExp(test=test, body=body, orelse=other):
-                return self.where(self.visit(test), self.visit(body), self.visit(other))
-            case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(op, self.visit(left), self.visit(right))
-            case ast.UnaryOp(op=op, operand=operand):
-                return self._unary(op, self.visit(operand))
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self._compare(op, self.visit(left), self.visit(right))
-            case ast.Call(func=ast.Name(id=name), args=args):
-                return self.function(name, *map(self.visit, args))
-        raise NotImplementedError(f"no ONNX for {ast.unparse(node)}")
-
-    def _named(self, name: str) -> Term:
+    def named(self, name: str) -> Term:
+        """Return the value of an operand or attr, or a number."""
         if name in self.names:
             return self.names[name]
         if name in ("inf", "nan"):
             return self.number(float(name))
         raise NotImplementedError(f"no ONNX for the name {name}")
 
-    def _binary(self, op: ast.operator, left: Term, right: Term) -> Term:
+    def binary_operator(self, op: ast.operator, left: Term, right: Term) -> Term:
+        """Add an operator of numbers or booleans; compute it if both operands are numbers."""
         if type(op) in _LOGIC:
             if self.dtype == BOOL or (left.boolean and right.boolean):
                 return Term(self.b.call(_LOGIC[type(op)], self.condition(left), self.condition(right)), True)
@@ -127,7 +107,8 @@ class Translation:
             return self.number(_COMPUTE[operator](left.number, right.number))
         return self.call(_ON_BOOLEANS[operator] if self.dtype == BOOL else operator, left, right)
 
-    def _unary(self, op: ast.unaryop, term: Term) -> Term:
+    def unary_operator(self, op: ast.unaryop, term: Term) -> Term:
+        """Add a negation or an inversion."""
         if isinstance(op, ast.Invert):
             if term.boolean or self.dtype == BOOL:
                 return Term(self.b.call("Not", self.condition(term)), True)
@@ -138,9 +119,10 @@ class Translation:
             return self.number(-term.number) if term.number is not None else self.call("Neg", term)
         raise NotImplementedError(f"no ONNX for {type(op).__name__}")
 
-    def _compare(self, op: ast.cmpop, left: Term, right: Term) -> Term:
+    def comparison(self, op: ast.cmpop, left: Term, right: Term) -> Term:
+        """Add a comparison, which gives a boolean."""
         if isinstance(op, ast.NotEq):
-            return Term(self.b.call("Not", self._compare(ast.Eq(), left, right).name), True)
+            return Term(self.b.call("Not", self.comparison(ast.Eq(), left, right).name), True)
         operator = _COMPARISONS[type(op)]
         if self.dtype == BOOL:
             if isinstance(op, ast.Eq):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from tenon.extend import expressions
 from tenon_target_stablehlo import mathematics
 from tenon_target_stablehlo.builder import BOOL, Builder, Value
 from tenon_target_stablehlo.sizes import Size
@@ -36,7 +37,7 @@ _COMPUTE: dict[str, Callable[[float, float], float]] = {
 }
 
 
-class Translation:
+class Translation(expressions.Translator["Value | float"]):
     """Adds the operations of expressions over operands that are of ``dtype`` and ``shape``."""
 
     def __init__(
@@ -46,7 +47,7 @@ class Translation:
 
     def result(self, text: str) -> Value:
         """Return the value of an expression, in ``dtype`` or a boolean."""
-        value = self.visit(ast.parse(text, mode="eval").body)
+        value = self.translate(text)
         return value if isinstance(value, Value) else self.numeric(value)
 
     def numeric(self, term: Value | float) -> Value:
@@ -80,28 +81,18 @@ class Translation:
 
     # --- syntax ---
 
-    def visit(self, node: ast.expr) -> Value | float:
-        """Return the value of a part of an expression."""
-        match node:
-            case ast.Constant(value=value) if isinstance(value, int | float):
-                return value
-            case ast.Name(id=name) if name in self.operands:
-                return self.operands[name]
-            case ast.Name(id="inf" | "nan" as name):
-                return float(name)
-            case ast.IfExp(test=test, body=body, orelse=other):
-                return self.where(self.visit(test), self.visit(body), self.visit(other))
-            case ast.BinOp(left=left, op=op, right=right):
-                return self._binary(op, self.visit(left), self.visit(right))
-            case ast.UnaryOp(op=op, operand=operand):
-                return self._unary(op, self.visit(operand))
-            case ast.Compare(left=left, ops=[op], comparators=[right]):
-                return self.test(_COMPARISONS[type(op)], self.visit(left), self.visit(right))
-            case ast.Call(func=ast.Name(id=name), args=args):
-                return self.function(name, *map(self.visit, args))
-        raise NotImplementedError(f"no StableHLO for {ast.unparse(node)}")
+    def number(self, value: float) -> float:
+        """Return a number, which becomes a value where an operation needs one."""
+        return value
 
-    def _binary(self, op: ast.operator, left: Value | float, right: Value | float) -> Value | float:
+    def named(self, name: str) -> Value | float:
+        """Return an operand or attr, or a number."""
+        if name not in self.operands and name not in ("inf", "nan"):
+            raise NotImplementedError(f"no StableHLO for the name {name}")
+        return self.operands[name] if name in self.operands else float(name)
+
+    def binary_operator(self, op: ast.operator, left: Value | float, right: Value | float) -> Value | float:
+        """Add an operator of numbers or booleans; compute it if both operands are numbers."""
         if type(op) in _LOGIC:
             if all(isinstance(t, Value) and t.dtype == BOOL for t in (left, right)):
                 return self.b.binary(_LOGIC[type(op)], self.condition(left), self.condition(right))
@@ -115,7 +106,8 @@ class Translation:
             return _COMPUTE[operation](left, right)
         return self.binary(operation, left, right)
 
-    def _unary(self, op: ast.unaryop, term: Value | float) -> Value | float:
+    def unary_operator(self, op: ast.unaryop, term: Value | float) -> Value | float:
+        """Add a negation or an inversion."""
         if isinstance(op, ast.Invert):
             if isinstance(term, Value) and term.dtype == BOOL:
                 return self.b.unary("not", term)
@@ -125,6 +117,10 @@ class Translation:
         if isinstance(op, ast.USub) and self.dtype != BOOL:
             return self.unary("negate", term) if isinstance(term, Value) else -term
         raise NotImplementedError(f"no StableHLO for {type(op).__name__} of {self.dtype}")
+
+    def comparison(self, op: ast.cmpop, left: Value | float, right: Value | float) -> Value:
+        """Add a comparison, which gives a boolean."""
+        return self.test(_COMPARISONS[type(op)], left, right)
 
     # --- functions ---
 

@@ -9,6 +9,7 @@ expression over the operands ``a``, ``b``, ``c`` and the op's attrs, in which
   return NaN if either operand is, ``fmax`` and ``fmin`` the other operand.
 
 An op without one (``Op.expression``) is a composite, which is recorded as its parts, or cannot be fused.
+``Translator`` is the base class for code generators.
 Next: ``tenon.graph.cluster`` describes several ops that run as one kernel.
 """
 
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 import ast
 import functools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import CodeType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -35,6 +37,77 @@ FUNCTIONS = MATHEMATICS | {
     "sqrt", "floor", "ceil", "trunc", "rint", "abs", "copysign", "maximum", "minimum", "fmax", "fmin", "cast",
     "isnan", "isinf", "isfinite", "signbit",
 }  # fmt: skip
+
+
+#: What a generator makes of a part of an expression: text in its language, or a value of its graph.
+Term = TypeVar("Term")
+
+
+class Translator(ABC, Generic[Term]):
+    """Translates an expression part by part, operands first; a subclass says what each kind of part becomes.
+
+    >>> class Lisp(Translator[str]):
+    ...     def number(self, value): return repr(value)
+    ...     def named(self, name): return name
+    ...     def where(self, condition, one, other): return f"(if {condition} {one} {other})"
+    ...     def binary_operator(self, op, left, right): return f"({type(op).__name__} {left} {right})"
+    ...     def unary_operator(self, op, operand): return f"({type(op).__name__} {operand})"
+    ...     def comparison(self, op, left, right): return f"({type(op).__name__} {left} {right})"
+    ...     def function(self, name, *args): return f"({name} {' '.join(args)})"
+    >>> Lisp().translate("a * sigmoid(a) if a < 4 else a")
+    '(if (Lt a 4) (Mult a (sigmoid a)) a)'
+    """
+
+    def translate(self, text: str) -> Term:
+        """Translate an expression; NotImplementedError if it has a part that the language has not."""
+        return self.visit(ast.parse(text, mode="eval").body)
+
+    def visit(self, node: ast.expr) -> Term:
+        """Translate a parsed expression."""
+        match node:
+            case ast.Constant(value=value) if isinstance(value, int | float):
+                return self.number(value)
+            case ast.Name(id=name):
+                return self.named(name)
+            case ast.IfExp(test=test, body=body, orelse=other):
+                return self.where(self.visit(test), self.visit(body), self.visit(other))
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.binary_operator(op, self.visit(left), self.visit(right))
+            case ast.UnaryOp(op=unary, operand=operand):
+                return self.unary_operator(unary, self.visit(operand))
+            case ast.Compare(left=left, ops=[relation], comparators=[right]):
+                return self.comparison(relation, self.visit(left), self.visit(right))
+            case ast.Call(func=ast.Name(id=name), args=args):
+                return self.function(name, *map(self.visit, args))
+        raise NotImplementedError(f"expressions have no {type(node).__name__}: {ast.unparse(node)}")
+
+    @abstractmethod
+    def number(self, value: float) -> Term:
+        """Translate a number."""
+
+    @abstractmethod
+    def named(self, name: str) -> Term:
+        """Translate the name of an operand or attr, ``inf`` or ``nan``."""
+
+    @abstractmethod
+    def where(self, condition: Term, one: Term, other: Term) -> Term:
+        """Translate ``one if condition else other``."""
+
+    @abstractmethod
+    def binary_operator(self, op: ast.operator, left: Term, right: Term) -> Term:
+        """Translate an arithmetic or bitwise operator with two operands."""
+
+    @abstractmethod
+    def unary_operator(self, op: ast.unaryop, operand: Term) -> Term:
+        """Translate ``-`` or ``~``."""
+
+    @abstractmethod
+    def comparison(self, op: ast.cmpop, left: Term, right: Term) -> Term:
+        """Translate a comparison of two operands."""
+
+    @abstractmethod
+    def function(self, name: str, *args: Term) -> Term:
+        """Translate a call of one of ``FUNCTIONS``."""
 
 
 def is_exact(op: Op) -> bool:

@@ -100,7 +100,7 @@ def by_expression(b: Builder, node: Node, text: str) -> str:
     for name, value in {**node.op.defaults, **node.attrs}.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
             names[name] = Term(number=value)
-    return finished(b, node, Translation(b, dtype, names).result(text), dtype)
+    return finished(b, node, Translation(b, dtype, names).translate(text), dtype)
 
 
 def finished(b: Builder, node: Node, term: Term, dtype: np.dtype) -> str:
