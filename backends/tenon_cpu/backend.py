@@ -44,7 +44,7 @@ class CpuBackend(Backend):
 
     @functools.cached_property
     def compiler(self) -> CpuCompiler:
-        """Generated machine code and oneDNN's primitives."""
+        """The compiler of programs: generated machine code, and oneDNN's primitives."""
         return CpuCompiler(self)
 
     def is_available(self) -> Availability:
@@ -62,7 +62,7 @@ class CpuBackend(Backend):
         return kernel_table()
 
     def rows(self, op: Op) -> Sequence[KernelRow]:
-        """The rows of the table, after code generated from the op's expression where they have no kernel."""
+        """The op's rows of the table; an op without any, but with an expression, gets a generated kernel."""
         rows = super().rows(op)
         if op.expression is None or self.has_kernel(op) or not isinstance(op, Primitive):
             return rows
@@ -73,21 +73,21 @@ class CpuBackend(Backend):
         return (generated(op), *rows)
 
     def kernels_for_short(self, op: Op) -> Sequence[ShortKernel]:
-        """Generated code, as NumPy converts 16-bit floats number by number."""
+        """Generated kernels for 16-bit floats, which NumPy converts number by number."""
         from tenon_cpu.jit.short_floats import ops as short_ops
 
         return short_ops.kernels_for(op)
 
     def for_values(self, op: Op, kernel: Kernel) -> Kernel:
-        """Activations without their slopes, singular values without the vectors."""
-        from tenon_cpu.jit.eager_ops import values
+        """``kernel``, or one that omits what only gradients read: slopes of activations, singular vectors."""
+        from tenon_cpu.jit.eager_ops import activation_values
         from tenon_cpu.kernels import factoring
 
-        reduced = values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
+        reduced = activation_values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
         return kernel if reduced is None else functools.partial(reduced, kernel)
 
     def attends(self, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
-        """Whether the heads are of float32 and their width is a multiple of a vector's."""
+        """Whether there is an attention kernel for these heads: float32, of a width of whole vectors."""
         from tenon_cpu.jit import attention
 
         return attention.attends(query, key, value)

@@ -25,13 +25,14 @@ class CpuCompiler(Compiler):
         self.backend = backend
 
     def fuse(self, cluster: Cluster) -> FusedKernel | None:
-        """Machine code generated for the cluster."""
+        """Generate machine code for a cluster of ops; None if there is none for it."""
         from tenon_cpu.jit.fusion import clusters
 
         return clusters.fuse(cluster)
 
     def fuse_each(self, cluster: Cluster, targets: tuple[int, ...]) -> EachKernel | EachUpdate | None:
-        """Machine code that walks a table of addresses; without llvmlite, NumPy's functions."""
+        """Generate machine code that applies a rule to many arrays; without llvmlite, NumPy's functions
+        do."""
         from tenon_cpu.jit.fusion import optimizer
 
         return optimizer.fuse_each(cluster, targets)
@@ -42,7 +43,7 @@ class CpuCompiler(Compiler):
         """Bind loops for tiny products, a oneDNN primitive, or a kernel that fills ``outs``."""
         from tenon_cpu import onednn
         from tenon_cpu.jit import attention
-        from tenon_cpu.jit.eager_ops import into
+        from tenon_cpu.jit.eager_ops import bound_kernels
         from tenon_cpu.jit.fusion import chains
 
         kernels = self.backend.kernels
@@ -50,11 +51,11 @@ class CpuCompiler(Compiler):
             chains.prepare(op.name, ins, attrs, outs)
             or onednn.prepare(op.name, ins, attrs, outs)
             or attention.prepare(kernels[op], op.name, ins, attrs, outs)
-            or into.prepare(kernels[op], op.name, ins, attrs, outs)
+            or bound_kernels.prepare(kernels[op], op.name, ins, attrs, outs)
         )
 
     def chain(self, thunks: Sequence[Thunk]) -> Sequence[tuple[int, Thunk]]:
-        """Merge consecutive generated kernels into one walk over a list of machine code."""
+        """Merge consecutive generated kernels into one call."""
         from tenon_cpu.jit.fusion import chains
 
         return chains.chain(thunks)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-#: Words of a draw from which loading machine code pays, and from which using it pays once it is loaded.
+#: Sizes of a draw, in random words, from which it pays to load machine code, and to use code that is loaded.
 _LOADING, _LEAST = 1 << 19, 1 << 13
 _BLOCK = 624  # words of MT19937's state; the position in it follows
 

@@ -12,7 +12,7 @@ INFINITE = float("inf")
 
 
 def where(condition, x, y):
-    if selection.selects(condition, x, y):
+    if selection.is_supported(condition, x, y):
         return selection.where(condition, x, y)
     return np.where(condition, x, y)
 

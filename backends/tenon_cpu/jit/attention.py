@@ -1,4 +1,5 @@
-"""Attention by generated code (``attention_code.py``): the arrays it supports, calls and bound kernels."""
+"""Attention by generated code (``attention_code.py``): which arrays it supports, eager calls, bound
+kernels."""
 
 from __future__ import annotations
 

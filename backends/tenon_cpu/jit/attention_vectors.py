@@ -92,7 +92,7 @@ class Vectors(Code):
 def product(
     name: str, lanes: int, width: int, rows: int, a: tuple[Index, Index], b: int, c: Index, added: bool
 ) -> str:
-    """The function ``name``: ``c[row, j] = sum over k of a[row, k] * b[k, j]`` for ``tiles`` tiles.
+    """Emit the function ``name``: ``c[row, j] = sum over k of a[row, k] * b[k, j]`` for ``tiles`` tiles.
 
     A tile has ``rows`` rows, and ``j`` runs over ``width`` vectors. ``a`` has the strides of its rows and of
     k, ``b`` that of k, ``c`` that of its rows; ``"%stride"`` is a parameter of the function. ``added`` adds
@@ -143,7 +143,7 @@ def product(
 
 
 def declarations(lanes: int) -> str:
-    """The declarations of all external functions."""
+    """Return the declarations of all external functions."""
     v = f"<{lanes} x float>"
     return f"""
 declare {v} @llvm.fma.v{lanes}f32({v}, {v}, {v})

@@ -1,4 +1,4 @@
-"""Emit Fourier transforms of float32 whose size is a power of two, sixteen lines at a time.
+"""Emit Fourier transforms of float32 whose size is a power of two, of sixteen vectors ("lines") at a time.
 
 The elements of sixteen lines are interleaved, so that a step operates on whole vectors with one factor for
 all. Lines that are rows are transposed when loaded and stored, 16 x 16 numbers at a time; columns are
@@ -23,7 +23,8 @@ from tenon_cpu.jit.emission.functions import Code, Index, reading
 
 #: A complex number of all lines: the names of the vectors of real and imaginary parts.
 _Complex = tuple[str, str]
-#: Lines in a vector, and floats of one element of all: real parts, then imaginary parts.
+#: Lines that are computed together, one in each lane of a vector, and the floats of one element of all of
+#: them: real parts, then imaginary parts.
 LANES, _ELEMENT = 16, 32
 _V = f"<{LANES} x float>"
 _MASK = f"<{LANES} x i32>"
@@ -53,8 +54,8 @@ def factors(size: int) -> np.ndarray:
 
 
 @functools.cache
-def turns(half: int) -> np.ndarray:
-    """The factors ``exp(-2 pi i k / n)`` for the first half of the frequencies."""
+def half_spectrum_factors(half: int) -> np.ndarray:
+    """The factors ``exp(-2 pi i k / n)`` for the first half of the frequencies, ``half`` in number."""
     angles = np.arange(half) * (-math.pi / half)
     return np.stack([np.cos(angles), np.sin(angles)], -1).reshape(-1).astype(np.float32)
 
@@ -241,14 +242,14 @@ def _exchanged(code: _Lines, size: int, buffer: str) -> None:
         code.put((b, a), buffer, k)
 
 
-def _turn(code: _Lines, k: Index) -> _Complex:
+def _load_factor(code: _Lines, k: Index) -> _Complex:
     """Load the factor of frequency ``k``."""
     at = code.times(k, 2)
     return code.number("%turns", at), code.number("%turns", code.plus(at, 1))
 
 
 # With Z of half the size h over pairs: X[k] = ((Z[k] + Z*[h-k]) - i w^k (Z[k] - Z*[h-k])) / 2
-def _spread(code: _Lines, half: int, a: str, b: str) -> None:
+def _split_spectrum(code: _Lines, half: int, a: str, b: str) -> None:
     """Compute the half spectrum in ``b`` from the transform of pairs in ``a``."""
     x, y = code.element(a, 0)
     code.put((code.sum(x, y), _ZEROS), b, 0)
@@ -257,20 +258,20 @@ def _spread(code: _Lines, half: int, a: str, b: str) -> None:
         one, other = code.element(a, k), code.element(a, code.let(f"sub i64 {half}, {k}"))
         even = (code.sum(one[0], other[0]), code.less(one[1], other[1]))
         odd = (code.less(one[0], other[0]), code.sum(one[1], other[1]))
-        x, y = code.mul(odd, _turn(code, k))
+        x, y = code.mul(odd, _load_factor(code, k))
         both = (code.sum(even[0], y), code.less(even[1], x))
         code.put(code.scaled(both, _HALVES), b, k)
 
 
 # The inverse: Z[k] = (X[k] + X*[h-k]) + i w^-k (X[k] - X*[h-k])
-def _joined(code: _Lines, half: int, a: str, b: str) -> None:
+def _merge_spectrum(code: _Lines, half: int, a: str, b: str) -> None:
     """Compute the transform of pairs in ``b``, parts exchanged, from the half spectrum in ``a``."""
     first, last = code.element(a, 0)[0], code.element(a, half)[0]
     code.put((code.less(first, last), code.sum(first, last)), b, 0)
     with code.loop(1, half) as k:
         one, other = code.element(a, k), code.element(a, code.let(f"sub i64 {half}, {k}"))
         even = (code.sum(one[0], other[0]), code.less(one[1], other[1]))
-        c, s = _turn(code, k)
+        c, s = _load_factor(code, k)
         odd = (code.less(one[0], other[0]), code.sum(one[1], other[1]))
         x, y = code.mul(odd, (c, code.less(_ZEROS, s)))
         code.put((code.sum(even[1], x), code.less(even[0], y)), b, k)
@@ -309,7 +310,7 @@ def _body(code: _Lines, kind: str, n: int, inverse: bool, columns: bool) -> None
     """Emit the transform of one block of lines."""
     if kind == REAL:
         _rows_in(code, 2 * n + 2, "%a")
-        _joined(code, n, "%a", "%b")
+        _merge_spectrum(code, n, "%a", "%b")
         result = _steps(code, n, "%b", "%a")
     else:
         (_columns_in if columns else _rows_in)(code, n if columns else 2 * n, "%a")
@@ -318,7 +319,7 @@ def _body(code: _Lines, kind: str, n: int, inverse: bool, columns: bool) -> None
         result = _steps(code, n, "%a", "%b")
     if kind == HALF:
         other = "%b" if result == "%a" else "%a"
-        _spread(code, n, result, other)
+        _split_spectrum(code, n, result, other)
         _rows_out(code, 2 * n + 2, other)
         return
     if inverse:

@@ -134,7 +134,7 @@ def least_squares(
 
 
 def svdvals(kernel: Kernel, x: np.ndarray) -> np.ndarray:
-    """Singular values without vectors, which only a gradient reads."""
+    """Compute singular values without vectors, which only a gradient reads."""
     return _svdvals.without_vectors(np, x)
 
 

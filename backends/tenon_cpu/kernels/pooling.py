@@ -1,4 +1,4 @@
-"""Max pooling of windows that do not overlap, plane by plane in the cache, and means of planes."""
+"""Max pooling of windows that do not overlap, plane by plane in the cache, and global average pooling."""
 
 from __future__ import annotations
 

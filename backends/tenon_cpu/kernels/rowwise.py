@@ -36,8 +36,8 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def safe_softmax(f: OpNamespace, x: np.ndarray, *, axis: int) -> np.ndarray:
-    """Softmax that returns zeros for rows of minus infinity, whose softmax is NaN, as their first element
-    shows."""
+    """Softmax that returns zeros for rows of minus infinity, whose softmax is NaN: only the first element of
+    each row is checked for NaN."""
     out = f.softmax(x, axis=axis)
     lead = (slice(None),) * axis
     suspect = np.isnan(out[(*lead, slice(0, 1))])

@@ -18,7 +18,7 @@ _SMALL = 1 << 12
 _NUMBERS = frozenset((bool, int, float))
 
 
-def selects(condition: Operand, x: Operand, y: Operand) -> bool:
+def is_supported(condition: Operand, x: Operand, y: Operand) -> bool:
     """Whether one side is a number and the other a large array, which the condition does not broadcast."""
     value, array = (x, y) if x.__class__ in _NUMBERS else (y, x)
     return bool(
@@ -68,4 +68,4 @@ def _select(bits: np.ndarray, keep: np.ndarray, put: np.ndarray | None, out: np.
         np.bitwise_or(out, put, out=out)
 
 
-__all__ = ["selects", "where"]
+__all__ = ["is_supported", "where"]

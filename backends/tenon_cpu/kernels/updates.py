@@ -1,4 +1,4 @@
-"""One elementwise rule over arrays by NumPy, where no code is generated: see ``jit/fusion/optimizer.py``.
+"""Apply one elementwise rule to many arrays with NumPy, where ``jit/fusion/optimizer.py`` generates no code.
 
 Every op becomes one call of a ufunc with ``out=``: a value overwrites the array that it is to replace, if
 that is not read any more, else it is written to scratch memory of a block. Applied to the arrays directly,

@@ -50,7 +50,7 @@ How to add a primitive
    not ``Descriptor.of(array)``, copy with ``packed(array, layout)`` or a ``reorder`` primitive into
    ``layout.buffer()``. A ``Buffer`` is accepted wherever an array is.
 
-Traps: an argument too many, or an algorithm number of another primitive, is not always refused by oneDNN;
+Pitfalls: oneDNN does not always refuse an argument too many, or an algorithm number of another primitive;
 test each result and gradient against NumPy. A kernel named "ref" is correct and hundreds of times slower
 (``primitive.reference``). Statuses are checked everywhere but in code that inlines ``execute(*run)``, which
 must check them itself.

@@ -2,8 +2,8 @@
 
 They support all groups, strides and dilations; a transposed convolution is the gradient of the input. They
 decline arrays that oneDNN cannot read and cases that it has no fast kernel for. The next rows of
-``table/space.py`` are the same kernels on contiguous copies (``of_copies``), and in float32 for 16-bit floats
-that the processor cannot multiply (``in_float32``).
+``table/spatial.py`` are the same kernels on contiguous copies (``of_copies``), and in float32 for 16-bit
+floats that the processor cannot multiply (``in_float32``).
 
 oneDNN's kernels work on blocked layouts, so arrays are reordered on the way in and out, as in PyTorch. Where
 the copies cost more than blocks save, the primitive is created for plain arrays (``plain_is_better``).

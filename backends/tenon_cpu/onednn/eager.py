@@ -27,7 +27,7 @@ _empty = np.empty
 
 
 class Ready:
-    """An execution whose operands are bound at each call."""
+    """A prepared matrix product, whose operands are bound at each call."""
 
     __slots__ = ("_bias", "_dtype", "_execution", "_out", "_run", "_set", "_shape", "_x", "_y")
 
@@ -84,7 +84,7 @@ _affine = {_FLOAT: Cache("linear float32"), _BFLOAT: Cache("linear bfloat16")}
 _floats = _products[_FLOAT]
 
 
-def multiplies(x: np.ndarray, y: np.ndarray) -> bool:
+def matmul_is_faster(x: np.ndarray, y: np.ndarray) -> bool:
     """Whether oneDNN is faster: for large products in float32 or bfloat16."""
     dtype = x.dtype
     if dtype is not y.dtype or x.ndim < 2 or y.ndim < 2:
@@ -96,7 +96,7 @@ def multiplies(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return ``x @ y`` of arrays that ``multiplies`` accepts."""
+    """Return ``x @ y`` of arrays that ``matmul_is_faster`` accepts."""
     ready = _products[x.dtype].get((x.shape, x.strides, y.shape, y.strides), _prepared, x, y)
     return NotImplemented if ready is None else ready(x, y)
 
@@ -114,7 +114,7 @@ def matmul_into(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> bool:
     return True
 
 
-def maps(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> bool:
+def linear_is_faster(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> bool:
     """Whether oneDNN is faster for ``linear``: a product whose second matrix is in column-major order."""
     dtype = x.dtype
     if dtype is not weight.dtype or x.ndim < 2 or weight.ndim != 2:
@@ -135,4 +135,4 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.nda
     return NotImplemented if ready is None else ready(x, y, bias)
 
 
-__all__ = ["linear", "maps", "matmul", "matmul_into", "multiplies"]
+__all__ = ["linear", "linear_is_faster", "matmul", "matmul_into", "matmul_is_faster"]

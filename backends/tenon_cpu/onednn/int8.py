@@ -1,4 +1,4 @@
-"""Exactness of 8-bit integer products: which oneDNN kernels sum exactly, and up to which length."""
+"""Which oneDNN kernels of 8-bit integers compute exact sums, and up to which length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def exact(kind: str, *parameters: Parameter, attributes: Attributes) -> Primitiv
     return primitive
 
 
-def offered(probe: Callable[[], object]) -> Availability:
+def has_exact_kernel(probe: Callable[[], object]) -> Availability:
     """Whether oneDNN is in use and has exact kernels for this processor: ``probe`` creates one, or returns
     None."""
     availability = available()
@@ -51,4 +51,4 @@ def generated() -> Availability:
     return Availability(False, "exact products of 8 bits are generated for AVX2, with numba")
 
 
-__all__ = ["LONGEST", "exact", "generated", "offered"]
+__all__ = ["LONGEST", "exact", "generated", "has_exact_kernel"]

@@ -19,7 +19,7 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.int8 import LONGEST, exact, offered
+from tenon_cpu.onednn.int8 import LONGEST, exact, has_exact_kernel
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
 from tenon_cpu.onednn.primitives import Memory, Primitive, address_of
 from tenon_cpu.onednn.runtime import Buffer
@@ -169,7 +169,7 @@ by_onednn, by_generated = _kernel(Dynamic.of), _kernel(DynamicWords)
 
 def installed() -> Availability:
     """Whether oneDNN has an exact kernel here."""
-    return offered(lambda: Dynamic.of(16, 64, 32, True))
+    return has_exact_kernel(lambda: Dynamic.of(16, 64, 32, True))
 
 
 __all__ = ["Dynamic", "DynamicWords", "by_generated", "by_onednn", "installed", "product"]

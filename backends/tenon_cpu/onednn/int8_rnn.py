@@ -20,10 +20,10 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.int8 import LONGEST, exact, offered
+from tenon_cpu.onednn.int8 import LONGEST, exact, has_exact_kernel
 from tenon_cpu.onednn.int8_packed import PackedWeights
 from tenon_cpu.onednn.primitives import Execution, Primitive, address_of
-from tenon_cpu.onednn.rnn_walk import Products, StepProducts, Weights, walk
+from tenon_cpu.onednn.rnn_loop import Products, StepProducts, Weights, run_loop
 
 Array = np.ndarray
 _FLOAT = np.dtype(np.float32)
@@ -102,14 +102,14 @@ def _by_words(rows: int, inner: int, columns: int) -> integer.Product:
     return integer.Product(np.zeros(2, np.uint16), np.arange(rows) * inner, [0], inner, columns, columns)
 
 
-def walks(h0: Array, s_ih: Array, s_hh: Array, b_ih: Array | None, b_hh: Array | None) -> bool:
+def is_supported(h0: Array, s_ih: Array, s_hh: Array, b_ih: Array | None, b_hh: Array | None) -> bool:
     """Whether the kernels below support the shape of ``h0``, and scales and biases are float32."""
     floats = all(a is None or a.dtype == _FLOAT for a in (s_ih, s_hh, b_ih, b_hh))
     batch, width = h0.shape if h0.ndim == 2 else (0, 0)
     return bool(floats and batch and 0 < width <= LONGEST and available())
 
 
-class _Walk(NamedTuple):
+class _Loop(NamedTuple):
     """The products of states, a writable copy of the initial states, and the loop's scratch buffers."""
 
     products: StepProducts
@@ -117,11 +117,11 @@ class _Walk(NamedTuple):
     buffers: tuple[Array, ...]
 
 
-#: Returns the walk for ``h0``, ``w_hh`` and the scales of its rows; None where its products are not exact.
-Begin = Callable[[Array, Array, Array], _Walk | None]
+#: Returns the loop for ``h0``, ``w_hh`` and the scales of its rows; None where its products are not exact.
+Begin = Callable[[Array, Array, Array], _Loop | None]
 
 
-def _by_onednn(h0: Array, w_hh: Array, scale: Array) -> _Walk | None:
+def _by_onednn(h0: Array, w_hh: Array, scale: Array) -> _Loop | None:
     (batch, width), columns = h0.shape, w_hh.shape[0]
     if _cache.get((batch, width, columns, False), _ready, batch, width, columns) is None:
         return None
@@ -132,15 +132,15 @@ def _by_onednn(h0: Array, w_hh: Array, scale: Array) -> _Walk | None:
         np.empty((0, 0), np.uint16),
         np.empty(batch, _FLOAT),
     )
-    return _Walk(_States(rounded, w_hh, np.ascontiguousarray(scale)), np.array(h0, order="C"), buffers)
+    return _Loop(_States(rounded, w_hh, np.ascontiguousarray(scale)), np.array(h0, order="C"), buffers)
 
 
-def _by_generated(h0: Array, w_hh: Array, scale: Array) -> _Walk:
+def _by_generated(h0: Array, w_hh: Array, scale: Array) -> _Loop:
     (batch, width), columns = h0.shape, w_hh.shape[0]
     products = np.empty((batch, columns), _FLOAT)
     words = np.zeros(batch * width + 2, np.uint16)[:-2].reshape(batch, width)  # the last pair may be half
     buffers = (products, np.empty((0, 0), np.uint8), words, np.empty(batch, _FLOAT))
-    return _Walk(
+    return _Loop(
         _GeneratedProducts(words, products, w_hh, np.ascontiguousarray(scale)),
         np.array(h0, order="C"),
         buffers,
@@ -162,7 +162,7 @@ def _lstm_sequence(
         np.array(c0, order="C"),
         np.zeros(len(w_hh), _FLOAT),
     )
-    walk(rnn_int8.lstm.ready(), products, sizes, reverse, gates, *buffers, zeros, out, h, cell)
+    run_loop(rnn_int8.lstm.ready(), products, sizes, reverse, gates, *buffers, zeros, out, h, cell)
     return out, h, cell
 
 
@@ -178,7 +178,7 @@ def _gru_sequence(
     bias = np.zeros(w_hh.shape[0], _FLOAT) if b_hh is None else np.array(b_hh)
     products, h, buffers = walked
     out = np.empty((len(x), h.shape[1]), _FLOAT)
-    walk(rnn_int8.gru.ready(), products, sizes, reverse, gates, *buffers, bias, out, h)
+    run_loop(rnn_int8.gru.ready(), products, sizes, reverse, gates, *buffers, bias, out, h)
     return out, h
 
 
@@ -194,7 +194,7 @@ def _rnn_sequence(
         return NotImplemented
     out = f.int8_dynamic_linear(x, w_ih, s_ih, None if b_ih is None else b_ih + b_hh)
     products, h, buffers = walked
-    walk(rnn_int8.rnn.ready(), products, sizes, reverse, nonlinearity == "relu", *buffers, out, h)
+    run_loop(rnn_int8.rnn.ready(), products, sizes, reverse, nonlinearity == "relu", *buffers, out, h)
     return out, h
 
 
@@ -210,7 +210,7 @@ KERNELS: dict[str, tuple[Kernel, Kernel]] = {
 
 def installed() -> Availability:
     """Whether oneDNN has an exact product here."""
-    return offered(lambda: _product(16, 64, 32))
+    return has_exact_kernel(lambda: _product(16, 64, 32))
 
 
-__all__ = ["KERNELS", "installed", "walks"]
+__all__ = ["KERNELS", "installed", "is_supported"]

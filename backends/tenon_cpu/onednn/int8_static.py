@@ -21,9 +21,10 @@ from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.attributes import Attributes
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.descriptors import Descriptor, representable
-from tenon_cpu.onednn.int8 import LONGEST, Shapes, Steps, exact, offered
+from tenon_cpu.onednn.int8 import LONGEST, Shapes, Steps, exact, has_exact_kernel
 from tenon_cpu.onednn.int8_packed import PackedWeight, PackedWeights
-from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords, serves
+from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords
+from tenon_cpu.onednn.int8_words import is_supported as words_are_supported
 from tenon_cpu.onednn.primitives import Memory, Primitive, address_of
 from tenon_cpu.onednn.problems import Geometry, Problem
 from tenon_cpu.onednn.runtime import Buffer
@@ -43,8 +44,9 @@ _FLOAT, _BYTE, _INT8 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.int
 class Static:
     """A primitive, with a reorder of its input or result where their layouts are not the primitive's.
 
-    ``source`` and ``target`` describe the input and the result; with ``rounds`` the input is float32 and is
-    quantized. The weight, packed once if it is read-only, the scales and the bias are arguments of each call.
+    ``source`` and ``target`` describe the input and the result; with ``quantizes`` the input is float32 and
+    is quantized. The weight, packed once if it is read-only, the scales and the bias are arguments of each
+    call.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Static:
         primitive: Primitive,
         source: Descriptor,
         target: Descriptor,
-        rounds: bool,
+        quantizes: bool,
         numbers: Numbers,
         window: Descriptor,
     ) -> None:
@@ -62,7 +64,7 @@ class Static:
         self.before = self.after = None
         arguments: dict[int, Memory | None] = {c.SRC: None, c.WEIGHTS: None, c.DST: None}
         if source != input_layout:
-            scales, zeros = ({c.DST: 0}, {c.DST: 0} if x_zero else {}) if rounds else ({}, {})
+            scales, zeros = ({c.DST: 0}, {c.DST: 0} if x_zero else {}) if quantizes else ({}, {})
             step = Primitive(
                 "reorder", source, input_layout, attributes=Attributes(scales=scales, zero_points=zeros)
             )
@@ -219,10 +221,10 @@ def _linear_kernel(make: Callable[[Array, Array, bool, Steps], Static | LinearWo
 linear_by_onednn, linear_by_generated = _linear_kernel(_linear_by_onednn), _linear_kernel(_linear_by_words)
 
 
-def offers_linear() -> Availability:
+def linear_available() -> Availability:
     """Whether oneDNN has an exact product here."""
     rows, weight = np.zeros((16, 64), np.uint8), np.zeros((32, 64), np.int8)
-    return offered(lambda: _linear_by_onednn(rows, weight, True, (1.0, 0, None, 0, False)))
+    return has_exact_kernel(lambda: _linear_by_onednn(rows, weight, True, (1.0, 0, None, 0, False)))
 
 
 def convolution(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) -> Primitive | None:
@@ -243,18 +245,18 @@ def convolution(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) 
 
 
 def bound_convolution(
-    source: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    source: Descriptor, target: Descriptor, quantizes: bool, shapes: Shapes, biased: bool, steps: Steps,
     geometry: Geometry,
 ) -> Static | ConvolutionWords | None:  # fmt: skip
     """Return the convolution between arrays with these descriptors; None where there is no exact kernel."""
-    compute = _convolution_by_onednn(source, target, rounds, shapes, biased, steps, geometry)
-    if compute is None and _words_serve(shapes, geometry):
-        return _convolution_by_words(source, target, rounds, shapes, biased, steps, geometry)
+    compute = _convolution_by_onednn(source, target, quantizes, shapes, biased, steps, geometry)
+    if compute is None and _words_support(shapes, geometry):
+        return _convolution_by_words(source, target, quantizes, shapes, biased, steps, geometry)
     return compute
 
 
 def _convolution_by_onednn(
-    source: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    source: Descriptor, target: Descriptor, quantizes: bool, shapes: Shapes, biased: bool, steps: Steps,
     geometry: Geometry,
 ) -> Static | None:  # fmt: skip
     primitive = convolution(shapes, biased, steps, geometry)
@@ -262,31 +264,31 @@ def _convolution_by_onednn(
         return None
     (outputs, *filters), groups = shapes[1], geometry[3]
     window = Descriptor.rows(shapes[1] if groups == 1 else (groups, outputs // groups, *filters), _INT8)
-    return Static(primitive, source, target, rounds, (*steps[:4], shapes[2][1], biased), window)
+    return Static(primitive, source, target, quantizes, (*steps[:4], shapes[2][1], biased), window)
 
 
 def _convolution_by_words(
-    source: Descriptor, target: Descriptor, rounds: bool, shapes: Shapes, biased: bool, steps: Steps,
+    source: Descriptor, target: Descriptor, quantizes: bool, shapes: Shapes, biased: bool, steps: Steps,
     geometry: Geometry,
 ) -> ConvolutionWords:  # fmt: skip
     del biased  # the code adds zeros where there is no bias
-    last = source == channels_last(shapes[0], _FLOAT if rounds else _BYTE)
+    last = source == channels_last(shapes[0], _FLOAT if quantizes else _BYTE)
     plain = target != channels_last(shapes[2], _FLOAT if steps[2] is None else _BYTE)
     return ConvolutionWords(shapes, steps, geometry, last, plain)
 
 
-def served(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) -> bool:
+def is_supported(shapes: Shapes, biased: bool, steps: Steps, geometry: Geometry) -> bool:
     """Whether there is an exact kernel, of oneDNN or generated."""
-    return convolution(shapes, biased, steps, geometry) is not None or _words_serve(shapes, geometry)
+    return convolution(shapes, biased, steps, geometry) is not None or _words_support(shapes, geometry)
 
 
-def _words_serve(shapes: Shapes, geometry: Geometry) -> bool:
-    return math.prod(shapes[1][1:]) <= LONGEST and serves(shapes[1], geometry[3])
+def _words_support(shapes: Shapes, geometry: Geometry) -> bool:
+    return math.prod(shapes[1][1:]) <= LONGEST and words_are_supported(shapes[1], geometry[3])
 
 
-def words_serve(weight: Array, groups: int) -> bool:
+def words_support(weight: Array, groups: int) -> bool:
     """Whether generated code is worth using for the filters of a convolution."""
-    return serves(weight.shape, groups)
+    return words_are_supported(weight.shape, groups)
 
 
 class _Ready(NamedTuple):
@@ -312,8 +314,8 @@ def _conv_kernel(make: Callable[..., Static | ConvolutionWords | None]) -> Kerne
         steps: Steps = tuple(attrs[name] for name in STEPS)
         quantized = steps[2] is not None
         target = channels_last(shape, _BYTE) if quantized else Descriptor.rows(shape, _FLOAT)
-        shapes, rounds = (x.shape, weight.shape, shape), x.dtype != _BYTE
-        ready = make(Descriptor.of(x), target, rounds, shapes, bias is not None, steps, geometry)
+        shapes, quantizes = (x.shape, weight.shape, shape), x.dtype != _BYTE
+        ready = make(Descriptor.of(x), target, quantizes, shapes, bias is not None, steps, geometry)
         if ready is None:
             return None
         if not quantized:
@@ -345,15 +347,26 @@ def _conv_kernel(make: Callable[..., Static | ConvolutionWords | None]) -> Kerne
 conv_by_onednn, conv_by_generated = _conv_kernel(_convolution_by_onednn), _conv_kernel(_convolution_by_words)
 
 
-def offers_conv() -> Availability:
+def conv_available() -> Availability:
     """Whether oneDNN has an exact convolution here."""
     shapes = ((1, 32, 8, 8), (32, 32, 3, 3), (1, 32, 6, 6))
     geometry = ((1, 1), (0, 0), (1, 1), 1)
-    return offered(lambda: convolution(shapes, True, (1.0, 0, None, 0, False), geometry))
+    return has_exact_kernel(lambda: convolution(shapes, True, (1.0, 0, None, 0, False), geometry))
 
 
 __all__ = [
-    "STEPS", "bound_convolution", "channels_last", "conv_by_generated", "conv_by_onednn", "linear",
-    "linear_by_generated", "linear_by_onednn", "offers_conv", "offers_linear", "served", "takes_images",
-    "takes_rows", "words_serve",
+    "STEPS",
+    "bound_convolution",
+    "channels_last",
+    "conv_available",
+    "conv_by_generated",
+    "conv_by_onednn",
+    "is_supported",
+    "linear",
+    "linear_available",
+    "linear_by_generated",
+    "linear_by_onednn",
+    "takes_images",
+    "takes_rows",
+    "words_support",
 ]  # fmt: skip

@@ -135,9 +135,9 @@ class ConvolutionWords(_Words):
             out[...] = np.moveaxis(result, -1, 1)
 
 
-def serves(weight: tuple[int, ...], groups: int) -> bool:
+def is_supported(weight: tuple[int, ...], groups: int) -> bool:
     """Whether generated code is available and faster for a convolution with this weight shape."""
     return (groups == 1 or weight[1] >= _LEAST) and integer.usable()
 
 
-__all__ = ["ConvolutionWords", "LinearWords", "serves"]
+__all__ = ["ConvolutionWords", "LinearWords", "is_supported"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS, fits, share
-from tenon_cpu.jit.loops import lines
+from tenon_cpu.jit.loops import along_axis
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache
 from tenon_cpu.onednn.chain import Chain
@@ -219,7 +219,7 @@ def batch_norm_inference(
     images, out = x.reshape(x.shape[0], x.shape[1], -1), np.empty_like(x)
     flat_out = out.reshape(images.shape)
     if x.size >= MIN_ELEMENTS and fits(x):
-        share(lines.scale_and_shift, (images, scale, shift, flat_out), x.shape[0], 2 * x.size)
+        share(along_axis.scale_and_shift, (images, scale, shift, flat_out), x.shape[0], 2 * x.size)
         return out
     scale, shift = scale[:, None], shift[:, None]
     if x.size <= _ALONE:

@@ -77,16 +77,16 @@ def _key(kind: str, x: np.ndarray, attrs: Attrs) -> tuple[Hashable, ...]:
     return kind, x.shape, *((name, attrs[name]) for name in sorted(attrs))
 
 
-def _quarters(attrs: Attrs) -> bool:
+def _is_2x2(attrs: Attrs) -> bool:
     """Whether windows are 2 by 2 with stride 2, for which compiled loops and NumPy are as fast on plain
     arrays."""
     return attrs["kernel"] == attrs["stride"] == (2, 2) and not any(attrs["padding"])
 
 
 def overlapping(x: np.ndarray, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> bool:
-    """Whether windows have two or three axes and are not those of ``_quarters``, and oneDNN can read
+    """Whether windows have two or three axes and are not those of ``_is_2x2``, and oneDNN can read
     ``x``."""
-    quarters = _quarters({"kernel": kernel, "stride": stride, "padding": padding})
+    quarters = _is_2x2({"kernel": kernel, "stride": stride, "padding": padding})
     return x.ndim > 3 and not quarters and _takes(x)
 
 
@@ -164,7 +164,7 @@ def prepare_max_pool(
 ) -> Thunk | None:
     """Prepare ``max_pool``."""
     (x,), (out,) = ins, outs
-    if not _takes(x, out) or (layouts.all_plain and _quarters(attrs)):
+    if not _takes(x, out) or (layouts.all_plain and _is_2x2(attrs)):
         return None
     pair = (layouts.inputs[0], layouts.outputs[0])
     if blocked_pooling.takes(x, out, attrs, *pair):
@@ -191,7 +191,7 @@ def prepare_max_pool_grad(
     (g, x, out), (dx,) = ins, outs
     if not _takes(g, x, out, dx) or layouts.inputs[0] != layouts.inputs[2]:
         return None
-    if layouts.all_plain and _quarters(attrs):
+    if layouts.all_plain and _is_2x2(attrs):
         return None
     if blocked_pooling.takes(x, out, attrs, *layouts.inputs, *layouts.outputs):
         return blocked_pooling.max_pool_grad(g, x, out, dx, layouts.inputs[0].block)

@@ -1,5 +1,5 @@
-"""Prepared convolutions, pooling, batch norm, sums and int8: ``Backend.prepare`` in the layouts that a pass
-assigned.
+"""Implement ``Backend.prepare`` in the layouts that a pass assigned: convolutions, pooling, batch norm, sums
+and int8.
 
 ``attrs["layouts"]`` is the op's ``Assigned``; without it all arrays are plain. A rule returns None where
 oneDNN is not faster than the eager kernel. That is allowed for plain arrays only: the eager kernel would

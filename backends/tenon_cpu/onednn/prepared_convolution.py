@@ -6,7 +6,7 @@ may hold
 ``epilogue`` (forward, into blocks): steps ``("mul", array)`` and ``("add", array)`` with a number for each
 channel (``[C, 1, 1]``), and ``("add", array)`` of the output's shape and layout. A relu is not supported:
 oneDNN's returns 0 for NaN. ``constant``: ``(1,)`` if the weight never changes; it is then packed once.
-``counters``: ``{1: ...}``, the version counter of a weight that seldom changes (``lasting.py``).
+``counters``: ``{1: ...}``, the version counter of a weight that seldom changes (``weight_packing.py``).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tenon_cpu.onednn.attributes import post_op_argument
 from tenon_cpu.onednn.chain import Chain
 from tenon_cpu.onednn.convolution import problem_of, with_best_layouts
 from tenon_cpu.onednn.descriptors import Descriptor, representable
-from tenon_cpu.onednn.lasting import Lasting, Packed
 from tenon_cpu.onednn.layouts import PLAIN, Assigned, Layout
 from tenon_cpu.onednn.primitives import Memory, Primitive, packed, packing
 from tenon_cpu.onednn.problems import Geometry, Layouts, Problem
 from tenon_cpu.onednn.runtime import Buffer
+from tenon_cpu.onednn.weight_packing import Packed, PackedOnReuse
 from tenon_cpu.onednn.winograd import chain
 
 
@@ -95,7 +95,7 @@ def prepare_convolution(
         packed_inputs = inputs | {c.WEIGHTS: best_layout}
         return Chain(primitive, packed_inputs, outputs).bound(x, buffer, *after, out), pack
 
-    return Lasting(counter, compute, on_packed)
+    return PackedOnReuse(counter, compute, on_packed)
 
 
 def prepare_epilogue(

@@ -16,7 +16,7 @@ from tenon_cpu.onednn.descriptors import Descriptor, representable
 from tenon_cpu.onednn.int8 import Steps
 from tenon_cpu.onednn.int8_dynamic import product
 from tenon_cpu.onednn.int8_pooling import pool
-from tenon_cpu.onednn.int8_static import STEPS, bound_convolution, linear, served
+from tenon_cpu.onednn.int8_static import STEPS, bound_convolution, is_supported, linear
 from tenon_cpu.onednn.layouts import LAST, PLAIN, Assigned, Layout
 from tenon_cpu.onednn.problems import Geometry
 
@@ -34,7 +34,7 @@ def preferred_convolution_layouts(
     shapes = (tuple(ins[0].shape), tuple(ins[1].shape), tuple(outs[0].shape))
     if len(shapes[0]) < 3 or not all(np.prod(s) for s in shapes):
         return None
-    if not served(shapes, ins[3] is not None, *_split(attrs)):
+    if not is_supported(shapes, ins[3] is not None, *_split(attrs)):
         return None
     return Assigned((LAST, *(PLAIN,) * (len(ins) - 1)), (LAST,))
 

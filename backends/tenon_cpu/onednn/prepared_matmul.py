@@ -24,10 +24,10 @@ from tenon.extend import Attrs, Operand, Thunk
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.descriptors import Descriptor, element_strides, representable
 from tenon_cpu.onednn.epilogue import Step, apply, divisions, in_numpy, post_ops_for
-from tenon_cpu.onednn.lasting import Counter, Lasting, Packed
 from tenon_cpu.onednn.matmul import Product, Strided, arranged, few_rows, primitive
 from tenon_cpu.onednn.primitives import Memory, Primitive, packing
 from tenon_cpu.onednn.runtime import available
+from tenon_cpu.onednn.weight_packing import Counter, Packed, PackedOnReuse
 from tenon_cpu.threads import alone
 
 Prepare = Callable[[Sequence[Operand], Attrs, Sequence[np.ndarray]], "Thunk | None"]
@@ -81,7 +81,7 @@ def _constness(attrs: Attrs, index: int) -> Counter | bool:
 
 
 def _product(
-    x: Operand, y: Operand, bias: Operand, epilogue: Sequence[Step], lasting: Counter | bool, out: np.ndarray
+    x: Operand, y: Operand, bias: Operand, epilogue: Sequence[Step], counter: Counter | bool, out: np.ndarray
 ) -> Thunk | None:
     if not available() or not all(isinstance(a, np.ndarray) for a in (x, y, out)):
         return None
@@ -100,12 +100,12 @@ def _product(
     product = arranged(*(Strided(a.shape, element_strides(a)) for a in (x, y, out)))
     if product is None or product.shape != out.shape:
         return None
-    if lasting is True:
+    if counter is True:
         return _with_packed(product, x, y, bias, epilogue, out)
     on_plain = _on_plain(product, x, y, bias, epilogue, out)
-    if on_plain is None or not callable(lasting):
+    if on_plain is None or not callable(counter):
         return on_plain
-    return Lasting(lasting, on_plain, lambda: _on_packed(product, x, y, bias, epilogue, out))
+    return PackedOnReuse(counter, on_plain, lambda: _on_packed(product, x, y, bias, epilogue, out))
 
 
 def _on_plain(

@@ -1,4 +1,4 @@
-"""Recurrent layers: one product for all inputs, a compiled loop over the steps, the weights' gradients last.
+"""Recurrent layers: one product for the inputs of all steps, then a compiled loop over the steps.
 
 The kernels support float32 without a projection of the states. ``table/recurrent.py`` states for which calls
 they are used, and ``in_float32`` applies them to 16-bit floats.
@@ -21,7 +21,7 @@ from tenon_cpu.jit.compiler.compile import available
 from tenon_cpu.jit.loops import rnn
 from tenon_cpu.onednn import prepared_matmul
 from tenon_cpu.onednn import signatures as c
-from tenon_cpu.onednn.rnn_walk import Products, Weights, parts, plain, transposed, walk
+from tenon_cpu.onednn.rnn_loop import Products, Weights, parts, plain, run_loop, transposed
 
 Array = np.ndarray
 _FLOAT = np.dtype(np.float32)
@@ -34,7 +34,7 @@ def pays(w_hh: Array, sizes: Sequence[int]) -> bool:
     return sum(sizes) * w_hh.size >= LEAST and bool(available())
 
 
-def walks(w_hh: Array, sizes: Sequence[int], *arrays: Array | None) -> bool:
+def is_supported(w_hh: Array, sizes: Sequence[int], *arrays: Array | None) -> bool:
     """Whether all arrays but None are float32 and ``pays``."""
     present = [w_hh, *(a for a in arrays if a is not None)]
     return pays(w_hh, sizes) and all(a.dtype is _FLOAT for a in present)
@@ -73,11 +73,11 @@ def lstm_sequence(
         gates,
         _buffer(x.shape[0], width),
     )
-    _walk_lstm(results, h0, c0, w_hh, sizes, reverse)
+    _run_lstm(results, h0, c0, w_hh, sizes, reverse)
     return results
 
 
-def _walk_lstm(
+def _run_lstm(
     results: Sequence[Array],
     h0: Array,
     c0: Array,
@@ -90,7 +90,7 @@ def _walk_lstm(
     h[...], cell[...] = h0, c0
     products_out = _buffer(h.shape[0], gates.shape[1])
     states = Products(_transposed(w_hh, sizes), h, c.DST, False)
-    walk(rnn.lstm.ready(), states, sizes, reverse, gates, products_out, out, cells, h, cell)
+    run_loop(rnn.lstm.ready(), states, sizes, reverse, gates, products_out, out, cells, h, cell)
 
 
 def lstm_sequence_grad(
@@ -103,7 +103,7 @@ def lstm_sequence_grad(
     d, dh, dc = np.empty_like(gates), _copy(g_last), _copy(g_cell)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
     forward_values = (_plain(g), _plain(gates), _plain(cells), _plain(c0))
-    walk(rnn.lstm_grad.ready(), states, sizes, reverse, *forward_values, d, dh, dc)
+    run_loop(rnn.lstm_grad.ready(), states, sizes, reverse, *forward_values, d, dh, dc)
     needed = (needs[0], *needs[3:5], needs[5] or needs[6], False)
     dx, dw_ih, dw_hh, db, nothing = _products(f, x, w_ih, out, h0, d, sizes, reverse, needed)
     return dx, dh, dc, dw_ih, dw_hh, db, nothing
@@ -153,11 +153,11 @@ def gru_sequence(
     _gru.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     gates, width = _plain(f.linear(x, w_ih, b_ih)), h0.shape[1]
     results = (_buffer(x.shape[0], width), np.empty(h0.shape, _FLOAT), gates, _buffer(x.shape[0], width))
-    _walk_gru(results, h0, w_hh, b_hh, sizes, reverse)
+    _run_gru(results, h0, w_hh, b_hh, sizes, reverse)
     return results
 
 
-def _walk_gru(
+def _run_gru(
     results: Sequence[Array],
     h0: Array,
     w_hh: Array,
@@ -171,7 +171,7 @@ def _walk_gru(
     products_out = _buffer(h.shape[0], gates.shape[1])
     bias = np.zeros(gates.shape[1], _FLOAT) if b_hh is None else _plain(b_hh)
     states = Products(_transposed(w_hh, sizes), h, c.DST, False)
-    walk(rnn.gru.ready(), states, sizes, reverse, gates, products_out, bias, out, hidden, h)
+    run_loop(rnn.gru.ready(), states, sizes, reverse, gates, products_out, bias, out, hidden, h)
 
 
 def gru_sequence_grad(
@@ -183,7 +183,7 @@ def gru_sequence_grad(
     d, d_states, dh = np.empty_like(gates), np.empty_like(gates), _copy(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, True)
     forward_values = (_plain(g), _plain(gates), _plain(hidden), _plain(out), _plain(h0))
-    walk(rnn.gru_grad.ready(), states, sizes, reverse, *forward_values, d, d_states, dh)
+    run_loop(rnn.gru_grad.ready(), states, sizes, reverse, *forward_values, d, d_states, dh)
     needed = (needs[0], *needs[2:])
     dx, *others = products(f, x, w_ih, lambda: before(f, out, h0, sizes, reverse), d, d_states, needed)
     return dx, dh, *others
@@ -197,11 +197,11 @@ def rnn_sequence(
     _rnn.infer(x, h0, w_ih, w_hh, b_ih, b_hh, sizes=sizes, reverse=reverse)
     out = _plain(f.linear(x, w_ih, None if b_ih is None else b_ih + b_hh))
     results = (out, np.empty(h0.shape, _FLOAT))
-    _walk_rnn(results, h0, w_hh, sizes, reverse, nonlinearity)
+    _run_rnn(results, h0, w_hh, sizes, reverse, nonlinearity)
     return results
 
 
-def _walk_rnn(
+def _run_rnn(
     results: Sequence[Array],
     h0: Array,
     w_hh: Array,
@@ -213,7 +213,9 @@ def _walk_rnn(
     out, h = results
     h[...] = h0
     states = Products(_transposed(w_hh, sizes), h, c.DST, False)
-    walk(rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", np.empty(h.shape, _FLOAT), out, h)
+    run_loop(
+        rnn.rnn.ready(), states, sizes, reverse, nonlinearity == "relu", np.empty(h.shape, _FLOAT), out, h
+    )
 
 
 def rnn_sequence_grad(
@@ -223,7 +225,9 @@ def rnn_sequence_grad(
     """Return the gradients of the inputs, computed as those of the LSTM."""
     d, dh = np.empty(out.shape, _FLOAT), _copy(g_last)
     states = Products(plain(_plain(w_hh)), dh, c.SRC, False)
-    walk(rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh)
+    run_loop(
+        rnn.rnn_grad.ready(), states, sizes, reverse, nonlinearity == "relu", _plain(g), _plain(out), d, dh
+    )
     needed = (needs[0], *needs[2:4], needs[4] or needs[5], False)
     dx, dw_ih, dw_hh, db, _ = _products(f, x, w_ih, out, h0, d, sizes, reverse, needed)
     return dx, dh, dw_ih, dw_hh, db
@@ -270,7 +274,7 @@ def _prepared(name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Ar
         name == "lstm" and ins[7] is not None
     ):
         return None
-    if not walks(w_hh, sizes, *arrays) or not all(a.flags.carray for a in outs):
+    if not is_supported(w_hh, sizes, *arrays) or not all(a.flags.carray for a in outs):
         return None
     if len(outs) < count:  # without gradients the program has no arrays for residuals
         rows = x.shape[0]
@@ -286,15 +290,15 @@ def _prepared(name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Ar
             np.add(b_ih, b_hh, out=bias)
         product()
         if name == "lstm":
-            _walk_lstm(outs, h0, others[0], w_hh, sizes, reverse)
+            _run_lstm(outs, h0, others[0], w_hh, sizes, reverse)
         elif name == "gru":
-            _walk_gru(outs, h0, w_hh, b_hh, sizes, reverse)
+            _run_gru(outs, h0, w_hh, b_hh, sizes, reverse)
         else:
-            _walk_rnn(outs, h0, w_hh, sizes, reverse, attrs.get("nonlinearity", "tanh"))
+            _run_rnn(outs, h0, w_hh, sizes, reverse, attrs.get("nonlinearity", "tanh"))
 
     return run
 
 
 PREPARE = {f"{name}_sequence": functools.partial(_prepared, name) for name in ("lstm", "gru", "rnn")}
 
-__all__ = ["KERNELS", "LEAST", "PREPARE", "in_float32", "one_short_dtype", "pays", "walks"]
+__all__ = ["KERNELS", "LEAST", "PREPARE", "in_float32", "is_supported", "one_short_dtype", "pays"]

@@ -27,11 +27,11 @@ from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.chain import Chain, shared
 from tenon_cpu.onednn.descriptors import Descriptor
-from tenon_cpu.onednn.lasting import Counter
 from tenon_cpu.onednn.layouts import blocked
 from tenon_cpu.onednn.primitives import Primitive, address_of, reorder
 from tenon_cpu.onednn.problems import Problem
 from tenon_cpu.onednn.runtime import ALIGNMENT, Buffer
+from tenon_cpu.onednn.weight_packing import Counter
 from tenon_cpu.onednn.winograd_code import STEP, TABLE, WINDOW, text
 from tenon_cpu.onednn.winograd_parts import (
     FLOAT,

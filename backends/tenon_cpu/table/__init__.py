@@ -16,11 +16,11 @@ from tenon_cpu.table import (
     recurrent,
     reductions,
     rows,
-    space,
+    spatial,
 )
 
 _PARTS = (
-    elementwise, activations, reductions, rows, products, recurrent, quantized, indexing, space, matrices,
+    elementwise, activations, reductions, rows, products, recurrent, quantized, indexing, spatial, matrices,
 )  # fmt: skip
 
 

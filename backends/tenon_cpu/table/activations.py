@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
-from tenon_cpu.jit.eager_ops import parts as eager_parts
+from tenon_cpu.jit.eager_ops import activations as eager_activations
+from tenon_cpu.jit.eager_ops import selection as eager_selection
 from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
 from tenon_cpu.jit.short_floats import ops as short_ops
 from tenon_cpu.kernels import activation, direct, piecewise, pointwise, selection
@@ -46,24 +47,24 @@ def add_to(table: KernelTable) -> None:
     numbers = asks(_bounds, "bounds are numbers, and not NaN")
     table.add(
         "gelu",
-        KernelRow("compiled, with its derivative", eager_parts.gelu, _LARGE),
+        KernelRow("compiled, with its derivative", eager_activations.gelu, _LARGE),
         KernelRow("NumPy, in blocks", activation.gelu, _FLOAT_BLOCKS),
     )
     table.add(
         "silu",
-        KernelRow("compiled, with its derivative", eager_parts.silu, _LARGE),
+        KernelRow("compiled, with its derivative", eager_activations.silu, _LARGE),
         KernelRow("NumPy, in blocks", activation.silu, (size_at_least("x", _SILU), *_FLOAT_BLOCKS)),
     )
     table.add(
         "relu",
-        KernelRow("compiled", eager_parts.relu, (*_LARGE, _IN_PLACE)),
+        KernelRow("compiled", eager_activations.relu, (*_LARGE, _IN_PLACE)),
         KernelRow("NumPy, the fastest function for the size", direct.relu),
     )
     table.add(
         "relu_grad",
         KernelRow(
             "compiled",
-            eager_parts.relu_grad,
+            eager_activations.relu_grad,
             (size_at_least("g", MIN_ELEMENTS), same_shape("g", "out"), *floats("g", "out")),
         ),
         KernelRow(
@@ -85,7 +86,7 @@ def add_to(table: KernelTable) -> None:
         "clamp",
         KernelRow(
             "compiled, in place",
-            eager_parts.clamp,
+            eager_activations.clamp,
             (
                 Condition("out is not None and out is x", "out is x"),
                 *_LARGE,
@@ -104,22 +105,29 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "generated, of 16-bit floats",
             short_ops.where,
-            (_CHOICE, NO_OUT, asks(short_ops.chooses, "y, or x where that is a number, is of 16-bit floats")),
+            (
+                _CHOICE,
+                NO_OUT,
+                asks(short_ops.can_select, "y, or x where that is a number, is of 16-bit floats"),
+            ),
             "small arrays, and mixed dtypes",
         ),
         KernelRow(
             "compiled",
-            eager_parts.where,
+            eager_selection.where,
             (
                 _CHOICE,
                 NO_OUT,
-                asks(eager_parts.selects, "large float32 arrays of one shape, or one of them and a number"),
+                asks(
+                    eager_selection.is_supported,
+                    "large float32 arrays of one shape, or one of them and a number",
+                ),
             ),
         ),
         KernelRow(
             "NumPy, by bits or in a copy",
             selection.where,
-            (_CHOICE, NO_OUT, asks(selection.selects, "a large array in C order and a number")),
+            (_CHOICE, NO_OUT, asks(selection.is_supported, "a large array in C order and a number")),
         ),
     )
 

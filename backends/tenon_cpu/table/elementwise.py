@@ -10,8 +10,8 @@ import numpy as np
 from tenon.extend import Condition, KernelRow, KernelTable, Op, asks, size_at_least
 from tenon.ops import sigmoid as _sigmoid
 from tenon.ops import sign as _sign
-from tenon_cpu.jit.eager_ops import moves as eager_moves
-from tenon_cpu.jit.eager_ops import points as eager_points
+from tenon_cpu.jit.eager_ops import elementwise as eager_elementwise
+from tenon_cpu.jit.eager_ops import filling as eager_filling
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.jit.short_floats import ops as short_ops
 from tenon_cpu.kernels import direct, pointwise
@@ -32,7 +32,9 @@ def generated(op: Op) -> KernelRow:
         {"ndarray": np.ndarray},
         f"getattr({op.inputs[0]}, 'size', 1)",
     )
-    return KernelRow("generated from the expression", eager_points.coded(op), (large,), _DECLINES)
+    return KernelRow(
+        "generated from the expression", eager_elementwise.generated_kernel(op), (large,), _DECLINES
+    )
 
 
 _SCALAR_EXPONENT = Condition(
@@ -51,29 +53,29 @@ _FILLS = Condition(
 
 def add_to(table: KernelTable) -> None:
     """Add the rows of this file's ops to ``table``."""
-    slow = eager_points.without_avx512_loops()
-    for wide in eager_points.FOR_WIDE:
+    slow = eager_elementwise.without_avx512_loops()
+    for wide in eager_elementwise.FOR_WIDE:
         if wide.name in slow and wide.name != "tan":
             table.add(wide.name, generated(wide))
     if "tan" in slow:
-        table.add("tan", KernelRow("compiled", eager_points.tan, _LARGE))
-    for op in (*eager_points.WITHOUT_LOOP, *eager_points.IN_PARTS):
+        table.add("tan", KernelRow("compiled", eager_elementwise.tan, _LARGE))
+    for op in (*eager_elementwise.WITHOUT_LOOP, *eager_elementwise.IN_PARTS):
         table.add(op.name, generated(op))
     sigmoid = (generated(_sigmoid),) if "tanh" in slow else ()  # sigmoid is computed by tanh
     table.add("sigmoid", *sigmoid, KernelRow("NumPy, by tanh in one array", direct.sigmoid))
     table.add("sign", generated(_sign), KernelRow("NumPy, NaN put to 0", direct.sign))
-    divides = asks(eager_points.divides, f"float32, {MIN_ELEMENTS:,} elements or more, no out; numba")
+    divides = asks(eager_elementwise.can_divide, f"float32, {MIN_ELEMENTS:,} elements or more, no out; numba")
     for name in ("remainder", "floor_divide", "fmod"):
-        table.add(name, KernelRow("compiled", getattr(eager_points, name), (divides,), _UNUSUAL))
+        table.add(name, KernelRow("compiled", getattr(eager_elementwise, name), (divides,), _UNUSUAL))
     for name in ("lgamma", "digamma"):
-        table.add(name, KernelRow("compiled", getattr(eager_points, name), _LARGE))
+        table.add(name, KernelRow("compiled", getattr(eager_elementwise, name), _LARGE))
     first = Condition("order == 1", "order is 1", {}, "order")
-    table.add("polygamma", KernelRow("compiled", eager_points.trigamma, (first, *_LARGE)))
+    table.add("polygamma", KernelRow("compiled", eager_elementwise.trigamma, (first, *_LARGE)))
     table.add(
         "pow",
         KernelRow(
             "generated, a cube",
-            eager_points.cube,
+            eager_elementwise.cube,
             (
                 Condition("y.__class__ in (int, float) and y == 3", "y is the number 3", {}, "y"),
                 NO_OUT,
@@ -97,7 +99,7 @@ def add_to(table: KernelTable) -> None:
             short_ops.cast,
             (
                 size_at_least("x", MIN_ELEMENTS),
-                asks(short_ops.casts, "contiguous, between float32, float16 and bfloat16; llvmlite"),
+                asks(short_ops.can_cast, "contiguous, between float32, float16 and bfloat16; llvmlite"),
             ),
         ),
     )
@@ -112,7 +114,7 @@ def _add_moves(table: KernelTable) -> None:
         "new_full",
         KernelRow(
             "compiled fill",
-            eager_moves.new_full,
+            eager_filling.new_full,
             (_LARGE_SHAPE, _FILLS),
         ),
         KernelRow("NumPy, empty and fill", direct.new_full),
@@ -121,7 +123,7 @@ def _add_moves(table: KernelTable) -> None:
         "copy",
         KernelRow(
             "compiled fill",
-            eager_moves.copy,
+            eager_filling.copy,
             (Condition("out is not None", "out is given"), size_at_least("out", MIN_ELEMENTS)),
             "arrays, and values of another dtype or not in C order",
         ),
@@ -130,7 +132,7 @@ def _add_moves(table: KernelTable) -> None:
         "flip",
         KernelRow(
             "compiled, rows backwards",
-            eager_moves.flip,
+            eager_filling.flip,
             (
                 Condition("tuple(axes) == (x.ndim - 1,)", "along the last axis alone", {}, "axes"),
                 size_at_least("x", MIN_ELEMENTS),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
-from tenon_cpu.jit.eager_ops import lines as eager_lines
-from tenon_cpu.jit.eager_ops import parts as eager_parts
-from tenon_cpu.jit.eager_ops import space as eager_space
+from tenon_cpu.jit.eager_ops import along_axis as eager_along_axis
+from tenon_cpu.jit.eager_ops import spatial as eager_spatial
+from tenon_cpu.jit.eager_ops import tables as eager_tables
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.table.conditions import floats, indices
 
@@ -19,7 +19,7 @@ def add_to(table: KernelTable) -> None:
         "embedding",
         KernelRow(
             "compiled",
-            eager_parts.embedding,
+            eager_tables.embedding,
             (
                 Condition(
                     f"weight.ndim == 2 and indices.size * weight.shape[1] >= {MIN_ELEMENTS}",
@@ -37,7 +37,7 @@ def add_to(table: KernelTable) -> None:
         "embedding_grad",
         KernelRow(
             "compiled, in the order of the indices",
-            eager_parts.embedding_grad,
+            eager_tables.embedding_grad,
             (
                 size_at_least("g", MIN_ELEMENTS),
                 Condition("not by_frequency", "not scaled by frequency"),
@@ -49,14 +49,14 @@ def add_to(table: KernelTable) -> None:
     )
     table.add(
         "segment_sum",
-        KernelRow("compiled, row by row", eager_parts.segment_sum, _LARGE, "invalid offsets"),
+        KernelRow("compiled, row by row", eager_tables.segment_sum, _LARGE, "invalid offsets"),
     )
     one = Condition("len(indices) == 1", "one array of indices", {}, "len(indices)")
     table.add(
         "take",
         KernelRow(
             "compiled",
-            eager_lines.take,
+            eager_along_axis.take,
             (
                 Condition("layout[0].__class__ is slice", "the first axis is not indexed", {}, "layout"),
                 one,
@@ -69,7 +69,7 @@ def add_to(table: KernelTable) -> None:
         "put",
         KernelRow(
             "compiled, in the order of the indices",
-            eager_lines.put,
+            eager_along_axis.put,
             (
                 Condition("accumulate", "values are accumulated"),
                 Condition(
@@ -89,8 +89,13 @@ def add_to(table: KernelTable) -> None:
         "gather",
         KernelRow(
             "compiled",
-            eager_space.gather,
-            (asks(eager_space.whole, "a large float32 array whose other axes the indices cover"),),
+            eager_spatial.gather,
+            (
+                asks(
+                    eager_spatial.covers_other_axes,
+                    "a large float32 array whose other axes the indices cover",
+                ),
+            ),
             _OUTSIDE,
         ),
     )
@@ -98,13 +103,13 @@ def add_to(table: KernelTable) -> None:
         "scatter",
         KernelRow(
             "compiled",
-            eager_space.scatter,
-            (asks(eager_space.scatters, "large float32 arrays whose other axes the indices cover"),),
+            eager_spatial.scatter,
+            (asks(eager_spatial.can_scatter, "large float32 arrays whose other axes the indices cover"),),
             _OUTSIDE,
         ),
     )
-    table.add("scatter_prod", KernelRow("scatter, multiplied", eager_space.scatter_prod))
-    table.add("scatter_extreme", KernelRow("scatter, of the extreme", eager_space.scatter_extreme))
+    table.add("scatter_prod", KernelRow("scatter, multiplied", eager_spatial.scatter_prod))
+    table.add("scatter_extreme", KernelRow("scatter, of the extreme", eager_spatial.scatter_extreme))
 
 
 __all__ = ["add_to"]

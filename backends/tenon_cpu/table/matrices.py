@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.extend import Condition, KernelRow, KernelTable, asks, dtype_is, size_at_least
+from tenon_cpu.jit.eager_ops import along_axis as eager_along_axis
 from tenon_cpu.jit.eager_ops import fourier as eager_fourier
-from tenon_cpu.jit.eager_ops import lines as eager_lines
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.kernels import factoring
 from tenon_cpu.table.conditions import LLVM, floats
@@ -44,7 +44,7 @@ def add_to(table: KernelTable) -> None:
         "solve_triangle",
         KernelRow(
             "compiled, of small matrices",
-            eager_lines.solve_triangle,
+            eager_along_axis.solve_triangle,
             (few, size_at_least("b", MIN_ELEMENTS), same, *floats("a", "b")),
         ),
         KernelRow("LAPACK, block by block", factoring.solve_triangle, (same, _large("a")), _NO_LAPACK),
@@ -62,20 +62,24 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "generated, axis by axis",
             eager_fourier.fft_complex,
-            (_FLOAT | _COMPLEX, large, LLVM, asks(eager_fourier.powers, _POWERS)),
+            (_FLOAT | _COMPLEX, large, LLVM, asks(eager_fourier.are_powers_of_two, _POWERS)),
             "few lines",
         ),
     )
     table.add(
         "fft_half",
         KernelRow(
-            "generated", eager_fourier.fft_half, (_FLOAT, large, LLVM, asks(eager_fourier.halves, _POWERS))
+            "generated",
+            eager_fourier.fft_half,
+            (_FLOAT, large, LLVM, asks(eager_fourier.can_transform_to_half, _POWERS)),
         ),
     )
     table.add(
         "fft_real",
         KernelRow(
-            "generated", eager_fourier.fft_real, (_COMPLEX, large, LLVM, asks(eager_fourier.pairs, _POWERS))
+            "generated",
+            eager_fourier.fft_real,
+            (_COMPLEX, large, LLVM, asks(eager_fourier.can_transform_from_half, _POWERS)),
         ),
     )
 

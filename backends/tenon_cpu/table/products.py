@@ -6,7 +6,7 @@ import numpy as np
 
 from tenon.extend import Condition, KernelRow, KernelTable, asks
 from tenon_cpu.jit import attention
-from tenon_cpu.jit.eager_ops import moves as eager_moves
+from tenon_cpu.jit.eager_ops import filling as eager_filling
 from tenon_cpu.jit.eager_ops import sparse as eager_sparse
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
 from tenon_cpu.kernels import contraction
@@ -63,7 +63,7 @@ _AFFINE = Condition(
     {},
     "x.dtype, x.shape, weight.dtype, weight.shape",
 )
-#: Excludes products too small for oneDNN; cheaper to test than ``eager.maps``.
+#: Excludes products too small for oneDNN; cheaper to test than ``eager.linear_is_faster``.
 _NOT_TINY = Condition(
     f"x.size * weight.size >= {eager.LEAST_BFLOAT}",
     f"elements of x times those of weight are {eager.LEAST_BFLOAT:,} or more",
@@ -93,7 +93,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "oneDNN",
             eager.matmul,
-            (asks(eager.multiplies, "float32 or bfloat16, and enough work for oneDNN"),),
+            (asks(eager.matmul_is_faster, "float32 or bfloat16, and enough work for oneDNN"),),
             _STRIDES,
             onednn,
         ),
@@ -112,20 +112,20 @@ def add_to(table: KernelTable) -> None:
             eager.linear,
             (
                 _NOT_TINY,
-                asks(eager.maps, "float32 or bfloat16, and enough work for oneDNN"),
+                asks(eager.linear_is_faster, "float32 or bfloat16, and enough work for oneDNN"),
             ),
             _STRIDES,
             onednn,
         ),
         KernelRow("NumPy, cut among threads", contraction.linear, (_AFFINE,)),
     )
-    table.add("outer", KernelRow("generated", eager_moves.outer, (_OUTER, LLVM, _OUTER_FLOAT)))
+    table.add("outer", KernelRow("generated", eager_filling.outer, (_OUTER, LLVM, _OUTER_FLOAT)))
     table.add(
         "sparse_linear",
         KernelRow(
             "compiled",
             eager_sparse.sparse_linear,
-            (asks(eager_sparse.multiplies, "float32 values, uint16 columns within bounds, enough work"),),
+            (asks(eager_sparse.is_supported, "float32 values, uint16 columns within bounds, enough work"),),
         ),
     )
     attends = asks(attention.attends, "float32 heads of whole vectors, and enough work; llvmlite")

@@ -34,14 +34,14 @@ def add_to(table: KernelTable) -> None:
     rows = asks(int8_static.takes_rows, "uint8 or float32 rows and a matrix of int8 that fit")
     table.add(
         "int8_linear",
-        KernelRow(_ONEDNN, int8_static.linear_by_onednn, (rows,), _NO_EXACT, int8_static.offers_linear),
+        KernelRow(_ONEDNN, int8_static.linear_by_onednn, (rows,), _NO_EXACT, int8_static.linear_available),
         KernelRow(_GENERATED, int8_static.linear_by_generated, (rows,), installed=generated),
     )
     images = asks(int8_static.takes_images, "uint8 or float32 images and filters of int8 that fit")
-    groups = asks(int8_static.words_serve, "groups of enough channels")
+    groups = asks(int8_static.words_support, "groups of enough channels")
     table.add(
         "int8_conv",
-        KernelRow(_ONEDNN, int8_static.conv_by_onednn, (images,), _NO_EXACT, int8_static.offers_conv),
+        KernelRow(_ONEDNN, int8_static.conv_by_onednn, (images,), _NO_EXACT, int8_static.conv_available),
         KernelRow(
             _GENERATED,
             int8_static.conv_by_generated,
@@ -60,12 +60,12 @@ def add_to(table: KernelTable) -> None:
             onednn,
         ),
     )
-    walks = asks(int8_rnn.walks, "float32 scales and biases, states that are not empty; numba")
+    supported = asks(int8_rnn.is_supported, "float32 scales and biases, states that are not empty; numba")
     for name, (by_onednn, by_generated) in int8_rnn.KERNELS.items():
         table.add(
             name,
-            KernelRow(f"{_ONEDNN}, compiled walk", by_onednn, (walks,), _NO_EXACT, int8_rnn.installed),
-            KernelRow(f"{_GENERATED}, compiled walk", by_generated, (walks,), installed=generated),
+            KernelRow(f"{_ONEDNN}, compiled loop", by_onednn, (supported,), _NO_EXACT, int8_rnn.installed),
+            KernelRow(f"{_GENERATED}, compiled loop", by_generated, (supported,), installed=generated),
         )
 
 

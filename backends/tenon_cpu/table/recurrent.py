@@ -19,16 +19,18 @@ def add_to(table: KernelTable) -> None:
         arrays = ", ".join(op.inputs)
         others = ", ".join(a for a in op.inputs if a not in ("w_hh", "w_hr"))
         projected = (_PLAIN_STATES,) if "w_hr" in op.inputs else ()
-        walks = Condition(f"walks(w_hh, sizes, {others})", f"float32; {_WORK}", {"walks": rnn.walks})
+        supported = Condition(
+            f"supported(w_hh, sizes, {others})", f"float32; {_WORK}", {"supported": rnn.is_supported}
+        )
         short = Condition(
             f"short({arrays})", "floats of one dtype of 16 bits", {"short": rnn.one_short_dtype}
         )
         reference = op.raw_forward if op.residuals else op.decompose
         table.add(
             name,
-            KernelRow("oneDNN, compiled walk", kernel, (*projected, walks), installed=onednn),
+            KernelRow("oneDNN, compiled loop", kernel, (*projected, supported), installed=onednn),
             KernelRow(
-                "oneDNN, compiled walk in float32",
+                "oneDNN, compiled loop in float32",
                 rnn.in_float32(kernel),
                 (short, *projected, _PAYS),
                 installed=onednn,

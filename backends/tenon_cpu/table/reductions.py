@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tenon.extend import Condition, KernelRow, KernelTable, asks, itself, size_at_least
-from tenon_cpu.jit.eager_ops import lines as eager_lines
-from tenon_cpu.jit.eager_ops import parts as eager_parts
+from tenon_cpu.jit.eager_ops import along_axis as eager_along_axis
+from tenon_cpu.jit.eager_ops import sums as eager_sums
 from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
 from tenon_cpu.kernels import direct, ordering, products
 from tenon_cpu.table.conditions import LAST_AXIS, NO_OUT, floats, rank
@@ -24,26 +24,26 @@ def add_to(table: KernelTable) -> None:
     summed = (size_at_least("x", MIN_ELEMENTS), _AXES)
     table.add(
         "sum",
-        KernelRow("compiled", eager_parts.sum, summed, _DECLINED),
+        KernelRow("compiled", eager_sums.sum, summed, _DECLINED),
         KernelRow("NumPy, add.reduce", direct.sum),
     )
     table.add(
         "mean",
-        KernelRow("compiled", eager_parts.mean, summed, _DECLINED),
+        KernelRow("compiled", eager_sums.mean, summed, _DECLINED),
         KernelRow("NumPy, add.reduce", direct.mean),
     )
     table.add(
         "sum_to",
         KernelRow("nothing to sum", itself, (Condition("x.shape == shape", "x has that shape"),)),
-        KernelRow("compiled", eager_parts.sum_to, (size_at_least("x", MIN_ELEMENTS),), _DECLINED),
+        KernelRow("compiled", eager_sums.sum_to, (size_at_least("x", MIN_ELEMENTS),), _DECLINED),
         KernelRow("NumPy", direct.sum_to),
     )
-    runs = asks(eager_lines.runs, "axes are the last ones, and hold 32 elements or more")
+    runs = asks(eager_along_axis.runs, "axes are the last ones, and hold 32 elements or more")
     for name in ("amax", "amin", "prod"):
-        table.add(name, KernelRow("compiled", getattr(eager_lines, name), (NO_OUT, *_LARGE, runs)))
+        table.add(name, KernelRow("compiled", getattr(eager_along_axis, name), (NO_OUT, *_LARGE, runs)))
     table.add(
         "prod_of_others",
-        KernelRow("compiled", eager_lines.prod_of_others, (*_LARGE, runs)),
+        KernelRow("compiled", eager_along_axis.prod_of_others, (*_LARGE, runs)),
         KernelRow(
             "NumPy, running products from both sides",
             products.prod_of_others,
@@ -51,15 +51,15 @@ def add_to(table: KernelTable) -> None:
         ),
     )
     squares = Condition("order == 2", "order is 2", {}, "order")
-    table.add("vector_norm", KernelRow("compiled", eager_lines.vector_norm, (squares, *_LARGE, runs)))
+    table.add("vector_norm", KernelRow("compiled", eager_along_axis.vector_norm, (squares, *_LARGE, runs)))
     for name in ("cumsum", "cumprod"):
-        table.add(name, KernelRow("compiled", getattr(eager_lines, name), _LARGE))
+        table.add(name, KernelRow("compiled", getattr(eager_along_axis, name), _LARGE))
     for name in ("tril", "triu"):
-        table.add(name, KernelRow("compiled", getattr(eager_lines, name), (rank("x", ">= 2"), *_LARGE)))
+        table.add(name, KernelRow("compiled", getattr(eager_along_axis, name), (rank("x", ">= 2"), *_LARGE)))
     few = Condition(f"stop is not None and 0 < stop <= {_FEW}", f"at most {_FEW} of each row", {}, "stop")
     table.add(
         "argsort",
-        KernelRow("compiled, the first few", eager_lines.argsort, (few, LAST_AXIS, *_LARGE)),
+        KernelRow("compiled, the first few", eager_along_axis.argsort, (few, LAST_AXIS, *_LARGE)),
         KernelRow(
             "NumPy, keys of value and index",
             ordering.argsort,

@@ -8,7 +8,7 @@ from tenon.extend import Condition, KernelRow, KernelTable, OpNamespace, asks, s
 from tenon.ops import layer_norm as _layer_norm
 from tenon.ops import log_softmax as _log_softmax
 from tenon.ops import softmax as _softmax
-from tenon_cpu.jit.eager_ops import classes as eager_classes
+from tenon_cpu.jit.eager_ops import losses as eager_losses
 from tenon_cpu.jit.eager_ops import norms as eager_norms
 from tenon_cpu.jit.eager_ops import rows as eager_rows
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
@@ -94,7 +94,7 @@ _LONG_CHANNELS = Condition(
 )
 _ONE_EACH = "one float32 vector in C order for each of the channels"
 _CLASSES = (_IMAGES, size_at_least("x", MIN_ELEMENTS), indices("target"), *floats("x", "weight?"))
-_SHAPES = asks(eager_classes.shapes_fit, "target and weight have the shapes that x requires")
+_SHAPES = asks(eager_losses.shapes_fit, "target and weight have the shapes that x requires")
 _TOTALS = Condition(
     "total.shape == (x.shape[0], 1, *x.shape[2:])", "total has one element for each target", {}, "total.shape"
 )
@@ -291,13 +291,13 @@ def _add_losses(table: KernelTable) -> None:
         "nll_loss",
         KernelRow(
             "compiled, target by target",
-            eager_classes.nll_loss,
+            eager_losses.nll_loss,
             (rank("x", "> 1"), *_CLASSES[1:], _SHAPES),
         ),
     )
     table.add(
         "cross_entropy",
-        KernelRow("compiled, of images", eager_classes.cross_entropy, (*_CLASSES, _SHAPES)),
+        KernelRow("compiled, of images", eager_losses.cross_entropy, (*_CLASSES, _SHAPES)),
         KernelRow(
             "compiled, row by row",
             eager_rows.cross_entropy,
@@ -309,7 +309,7 @@ def _add_losses(table: KernelTable) -> None:
         "cross_entropy_grad",
         KernelRow(
             "compiled, of images",
-            eager_classes.cross_entropy_grad,
+            eager_losses.cross_entropy_grad,
             (*_CLASSES[:3], *floats("x", "weight?", "total"), _SHAPES, _TOTALS, _FLOAT_G),
         ),
         KernelRow(

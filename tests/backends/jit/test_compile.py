@@ -323,9 +323,9 @@ def test_a_kernel_with_memory_of_its_own_gives_it_back():
 def test_a_kernel_that_gets_no_memory_says_so_alone_and_in_a_team():
     out, more_than_there_is = np.zeros(8), 1 << 50
 
-    with pytest.raises(MemoryError, match="scratch got no memory"):
+    with pytest.raises(MemoryError, match="scratch could not allocate memory"):
         scratch(more_than_there_is, out, 0, 8)
-    with pytest.raises(MemoryError, match="scratch got no memory"):
+    with pytest.raises(MemoryError, match="scratch could not allocate memory"):
         team.run(scratch, (more_than_there_is, out), 8)
 
     team.run(scratch, (8, out), 8)

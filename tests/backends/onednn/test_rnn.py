@@ -16,7 +16,7 @@ from tenon_cpu.jit.compiler.compile import available
 if not (onednn.available() and available()):
     pytest.skip("needs oneDNN and numba", allow_module_level=True)
 
-from tenon_cpu.onednn import rnn, rnn_walk
+from tenon_cpu.onednn import rnn, rnn_loop
 
 pytestmark = pytest.mark.together
 
@@ -76,7 +76,7 @@ def close(mine, expected, loose=1.0):
 def shared(request, monkeypatch):
     """Whether several threads take parts of the batch; on this pool of any size, one after the other."""
     if request.param == "split":
-        monkeypatch.setattr(rnn_walk, "usable", lambda: 3)
+        monkeypatch.setattr(rnn_loop, "usable", lambda: 3)
     monkeypatch.setattr(rnn, "LEAST", 0)
 
 
@@ -155,10 +155,10 @@ def test_arrays_may_lie_askew_and_inputs_stay_as_they_were(monkeypatch):
 
 
 def test_parts_of_a_packed_batch_have_about_as_many_rows(monkeypatch):
-    monkeypatch.setattr(rnn_walk, "usable", lambda: 4)
+    monkeypatch.setattr(rnn_loop, "usable", lambda: 4)
     sizes = tuple(64 - t for t in range(60))
 
-    bounds = rnn_walk.parts(sizes)
+    bounds = rnn_loop.parts(sizes)
 
     lengths = [sum(size > row for size in sizes) for row in range(64)]
     rows = [sum(lengths[a:b]) for a, b in pairwise(bounds)]
@@ -184,8 +184,8 @@ def test_real_threads_give_the_same_numbers_and_one_thread_is_restored():
 @pytest.mark.parametrize(
     ("dtype", "width", "row"),
     [
-        ("float32", 64, "oneDNN, compiled walk"),
-        ("float16", 64, "oneDNN, compiled walk in float32"),
+        ("float32", 64, "oneDNN, compiled loop"),
+        ("float16", 64, "oneDNN, compiled loop in float32"),
         ("float16", 4, "reference, in float32"),
         ("float32", 4, "reference"),
         ("float64", 64, "reference"),

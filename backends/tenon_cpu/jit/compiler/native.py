@@ -99,8 +99,8 @@ class Signature:
         known = all(p.dtype in (_SCALARS if p.rank is None else builtin.DTYPES) for p in self.parameters)
         if self.result not in ("void", "int64") or not known:
             raise errors.ArgumentError(
-                f"a kernel cannot be of {text!r}: it returns void or int64, and takes {', '.join(_SCALARS)}"
-                f" and contiguous arrays of {', '.join(builtin.DTYPES)}."
+                f"a kernel cannot have the signature {text!r}: it returns void or int64, and takes "
+                f"{', '.join(_SCALARS)} and contiguous arrays of {', '.join(builtin.DTYPES)}."
             )
 
     @property
@@ -214,7 +214,7 @@ def _call(name: str, signature: Signature, function: str) -> str:
     return "\n".join(
         [
             _constant("refusal", refused),
-            _constant("failure", f"{name} got no memory for an array of its own."),
+            _constant("failure", f"{name} could not allocate memory for a temporary array."),
             "define ptr @call(ptr %self, ptr %args, i64 %n) {",
             "entry:",
             "  %result = alloca i64",

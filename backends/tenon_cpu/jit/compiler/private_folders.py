@@ -1,9 +1,9 @@
-"""Whether only this account, and root, can put files into a folder.
+"""Check that only this account, and root, can put files into a folder.
 
-Whoever may write to a folder above can put another one in its place, so that all are checked, up to the
-root of the file system: who owns it, and who else may write to it. In a folder with the sticky bit, such as
-``/tmp``, others can replace nothing of ours. A group may write to a folder if it is the user's own, which has
-the user's name and no other members, as many systems make one for each user.
+Whoever may write to a parent folder can replace the folders in it. So all parents are checked, up to the root
+of the file system: who owns them, and who else may write to them. In a folder with the sticky bit, such as
+``/tmp``, others cannot replace our files. A group may write to a folder if it is the user's private group,
+which has the user's name and no other members.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def problem(folder: Path) -> str:
         if status.st_mode & stat.S_IWOTH:
             return f"{each} can be written by everyone"
         if status.st_mode & stat.S_IWGRP and not _is_own_group(status.st_gid):
-            return f"{each} can be written by its group (chmod g-w mends that)"
+            return f"{each} can be written by its group (run chmod g-w on it)"
     return ""
 
 

@@ -166,7 +166,7 @@ def _unusable(folder: Path) -> str:
     try:
         private_folders.make(folder)
     except OSError as error:
-        return f"{folder} cannot be made: {error.strerror or error}"
+        return f"{folder} cannot be created: {error.strerror or error}"
     return private_folders.problem(folder)
 
 

@@ -1,9 +1,10 @@
 """Run compiled kernels on libgomp's team: the threads of oneDNN, of fused clusters and of optimizers.
 
-To hand a piece of work to a waiting Python thread costs some 50 us, and the interpreter lock changes hands
-for it; the team starts in 2 us. Besides, using it keeps it awake: between two products of an eager training
-step run kernels that take longer than its threads wait for more work, and to wake them took 0.1 ms of each
-product (1024 x 128 x 128 on two threads: 0.28 ms, and 0.17 with threads that had just been busy).
+To hand a piece of work to a waiting Python thread costs some 50 us and a change of the interpreter lock's
+holder; the team starts in 2 us. Besides, using the team keeps it awake: its threads go to sleep when they
+have waited some time for work, and the kernels between two products of an eager training step take longer
+than that. Waking them took 0.1 ms of each product (1024 x 128 x 128 on two threads: 0.28 ms, and 0.17 with
+threads that had just been busy).
 
 A kernel's last two arguments are ``start`` and ``stop``; its entry reads the others from a table
 (``native.py``).
@@ -41,4 +42,4 @@ def run(kernel: Kernel, args: tuple[Argument, ...], count: int) -> None:
     table = np.array(words, np.uint64)
     native.entry(address_of(table), llvm.ALL)
     if table[0] != count:
-        raise MemoryError(f"{kernel.function.__name__} got no memory for an array of its own.")
+        raise MemoryError(f"{kernel.function.__name__} could not allocate memory for a temporary array.")

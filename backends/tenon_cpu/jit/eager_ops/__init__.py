@@ -1,1 +1,1 @@
-"""Compiled kernels as ops, with the conditions of the calls that they compute."""
+"""Kernels of single ops over compiled loops, and the conditions under which a call can use them."""

@@ -1,4 +1,4 @@
-"""Conditions of calls of compiled kernels, their arguments, and how threads share their work.
+"""What all compiled kernels need: conditions on arrays, arrays in the form they require, work for threads.
 
 Kernels take large contiguous float32 arrays. All other calls go to the NumPy kernels, and so do all calls
 where numba is missing or turned off. The choice depends on a call's arguments alone, not on earlier calls.
@@ -57,12 +57,12 @@ def indices_fit(array: np.ndarray) -> bool:
     return bool(array.dtype is INDEX and array.flags.carray)
 
 
-def share(kernel: Kernel, args: tuple[Argument, ...], count: int, tenths: int) -> None:
+def share(kernel: Kernel, args: tuple[Argument, ...], count: int, cost: int) -> None:
     """Run ``kernel(*args, start, stop)`` over ``range(count)``, on all threads where that pays.
 
-    ``tenths`` is the time that it takes on one thread, in tenths of nanoseconds.
+    ``cost`` is the time of the whole range on one thread, in tenths of nanoseconds.
     """
-    if tenths < SHARED or count < 2 or not team.several():
+    if cost < SHARED or count < 2 or not team.several():
         kernel.ready()(*args, 0, count)
     else:
         team.run(kernel, args, count)

@@ -24,19 +24,20 @@ def _is_power(size: int) -> bool:
     return _SMALLEST <= size <= _LARGEST and size & (size - 1) == 0
 
 
-def powers(x: np.ndarray, axes: Sequence[int]) -> bool:
+def are_powers_of_two(x: np.ndarray, axes: Sequence[int]) -> bool:
     """Whether the sizes of all axes are powers of 2 that code is generated for."""
     return bool(axes) and all(_is_power(x.shape[a]) for a in axes)
 
 
-def halves(x: np.ndarray, axis: int) -> bool:
-    """Whether code is generated for the transform of ``axis``, real numbers, to half a spectrum."""
+def can_transform_to_half(x: np.ndarray, axis: int) -> bool:
+    """Whether code is generated for the transform of real numbers along ``axis`` to half a spectrum."""
     size = x.shape[axis]
     return _is_power(size // 2) and size % 2 == 0 and x.size // size >= fourier.LANES
 
 
-def pairs(x: np.ndarray, axis: int, size: int) -> bool:
-    """Whether code is generated for the transform of ``axis``, half a spectrum, to ``size`` real numbers."""
+def can_transform_from_half(x: np.ndarray, axis: int, size: int) -> bool:
+    """Whether code is generated for the transform of half a spectrum along ``axis`` to ``size`` real
+    numbers."""
     return (
         _is_power(size // 2)
         and x.shape[axis] == size // 2 + 1
@@ -54,7 +55,7 @@ def _run(
     count = x.size // (size * inner) * blocks if inner else blocks
     transform = size if kind == fourier.COMPLEX else size // 2
     steps = [2 * inner] * 2 if inner else [a.shape[-1] * a.itemsize // 4 for a in (x, out)]
-    factors, turns = fourier.factors(transform), fourier.turns(transform)
+    factors, turns = fourier.factors(transform), fourier.half_spectrum_factors(transform)
     arrays = [a.ctypes.data for a in (x, out, factors, turns)]
     number = struct.unpack("<q", struct.pack("<fi", scale, 0))[0]
     table = (ctypes.c_int64 * 10)(count, *arrays, *steps, lines, inner, number)
@@ -102,4 +103,11 @@ def fft_real(x: np.ndarray, *, axis: int, size: int, scale: float = 1.0) -> np.n
     return _back(_run(fourier.REAL, lines, out, size, True, scale, 0), axis)
 
 
-__all__ = ["fft_complex", "fft_half", "fft_real", "halves", "pairs", "powers"]
+__all__ = [
+    "are_powers_of_two",
+    "can_transform_from_half",
+    "can_transform_to_half",
+    "fft_complex",
+    "fft_half",
+    "fft_real",
+]

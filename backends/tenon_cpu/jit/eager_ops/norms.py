@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon_cpu.jit.eager_ops.calls import FLOAT, plain, share
-from tenon_cpu.jit.loops import columns, lines
+from tenon_cpu.jit.loops import along_axis, columns
 
 
 def _vector(array: np.ndarray | None, size: int, default: float) -> np.ndarray:
@@ -48,7 +48,7 @@ def channel_affine(x: np.ndarray, weight: np.ndarray | None, bias: np.ndarray | 
     x, channels = plain(x), x.shape[1]
     out = np.empty_like(x)
     affine = _vector(weight, channels, 1), _vector(bias, channels, 0)
-    share(lines.scale_and_shift, (_images(x), *affine, _images(out)), x.shape[0], 2 * x.size)
+    share(along_axis.scale_and_shift, (_images(x), *affine, _images(out)), x.shape[0], 2 * x.size)
     return out
 
 

@@ -12,7 +12,7 @@ _WORTH = 1 << 12
 _COLUMN = np.dtype(np.uint16)
 
 
-def multiplies(
+def is_supported(
     x: np.ndarray, values: np.ndarray, columns: np.ndarray, starts: np.ndarray, bias: np.ndarray | None
 ) -> bool:
     """Whether the arrays are valid compressed rows, of the kernel's dtypes, and large enough for it."""
@@ -58,4 +58,4 @@ def _outside(columns: np.ndarray, starts: np.ndarray, count: int, width: int) ->
     return rows or bool(columns.max(initial=0) >= width)
 
 
-__all__ = ["multiplies", "sparse_linear"]
+__all__ = ["is_supported", "sparse_linear"]

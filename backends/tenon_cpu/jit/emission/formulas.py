@@ -40,9 +40,10 @@ class Formula:
     def __init__(self, code: Code, type: Type) -> None:
         self.code = code
         self.type = type
-        #: Values, numbers and attrs, which the operations of the formula take as what they are.
+        #: The values, numbers and attrs that the formula names.
         self.names: dict[str, Any] = {}
-        #: Whether fused multiply-adds are left to the formula.
+        #: Whether only explicit ``fma`` calls are fused multiply-adds: LLVM may not make them of ``a * b +
+        #: c``.
         self.plain = False
 
     def run(self, text: str, names: Mapping[str, object]) -> Val:
@@ -87,18 +88,18 @@ class Formula:
         return "" if self.plain else self.code.flags
 
     def _pair(self, a: Operand, b: Operand) -> tuple[Val, Val]:
-        """Both operands as values of their common type."""
+        """Convert both operands to their common type."""
         kind = a.type if isinstance(a, Val) else b.type if isinstance(b, Val) else self.type
         if isinstance(a, Val) and isinstance(b, Val) and a.type.reg != b.type.reg:
             kind = self.type
         return self.typed(a, kind), self.typed(b, kind)
 
     def typed(self, v: Operand, to: Type) -> Val:
-        """``v`` as a value of the type ``to``."""
+        """Convert ``v`` to a value of the type ``to``."""
         return convert(self.code, v, to) if isinstance(v, Val) else Val(constant(v, to), to)
 
     def truth(self, v: Operand) -> Val:
-        """``v != 0``."""
+        """Emit ``v != 0``."""
         if not isinstance(v, Val):
             return Val("true" if v else "false", BOOL)
         return v if v.type.kind == "b" else self._compare(ast.NotEq, v, 0)

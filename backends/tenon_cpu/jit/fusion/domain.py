@@ -90,15 +90,15 @@ class Domain:
             numbers = [None if r is None else roots[r] for r in row]
             present = [a for a in numbers if a is not None]
             if present != sorted(present):
-                raise errors.NotFusableError("two values have the same axes in another order.")
+                raise errors.NotFusableError("two values have the same axes in different orders.")
             for size, a in zip(shape, numbers, strict=True):
                 if a is not None:
                     sizes[a] = size
             self.axes.append(tuple(numbers))
         self.sizes = [sizes[i] for i in range(len(sizes))]
 
-    def has(self, ref: Ref) -> frozenset[int]:
-        """The axes of a value."""
+    def axes_of(self, ref: Ref) -> frozenset[int]:
+        """The axes that a value has."""
         return frozenset(a for a in self.axes[ref.index] if a is not None)
 
     def reduced(self, step: Step) -> frozenset[int]:
@@ -143,10 +143,10 @@ class Loops:
         values = [*range(n), *(r.index for r in cluster.outputs)]
         per_axis = [domain.strides(v, s) for v, s in zip(values, layouts, strict=True)]
         kept = [domain.reduced(s) for s in cluster.steps if s.reduces]
-        kept += [domain.has(Ref(i)) for i in range(n + len(cluster.steps))]
+        kept += [domain.axes_of(Ref(i)) for i in range(n + len(cluster.steps))]
         order = list(range(len(domain.sizes)))
         if not ordered:
-            fullest = max(range(len(values)), key=lambda p: (len(domain.has(Ref(values[p]))), p >= n))
+            fullest = max(range(len(values)), key=lambda p: (len(domain.axes_of(Ref(values[p]))), p >= n))
             widest = per_axis[fullest]
             order.sort(key=lambda a: -abs(widest[a]) if widest[a] else -(1 << 60) + a)
         groups = domain.groups(per_axis, order, kept)
@@ -155,7 +155,7 @@ class Loops:
         self.sizes = [math.prod(domain.sizes[a] for a in g) for g in groups]
         self.strides = [[s[g[-1]] for g in groups] for s in per_axis]
         loop = {a: i for i, g in enumerate(groups) for a in g}
-        self.has = [frozenset(loop[a] for a in domain.has(Ref(i))) for i in range(n + len(cluster.steps))]
+        self.has = [frozenset(loop[a] for a in domain.axes_of(Ref(i))) for i in range(n + len(cluster.steps))]
         self.reduced = {
             i: frozenset(loop[a] for a in domain.reduced(s))
             for i, s in enumerate(cluster.steps, n)

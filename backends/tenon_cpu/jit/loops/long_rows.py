@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon_cpu.jit.compiler.compile import inlined, kernel
-from tenon_cpu.jit.loops.rows import spread
+from tenon_cpu.jit.loops.rows import squared_deviations
 from tenon_cpu.jit.loops.sums import RUN, long_total
 from tenon_cpu.jit.loops.vectors import plus
 
@@ -19,11 +19,11 @@ LONG = 1 << 17
 
 
 @inlined
-def long_spread(row, mean):
+def long_squared_deviations(row, mean):
     """The sum of the squares of ``row - mean``."""
     s = np.float64(0)
     for first in range(0, row.size, RUN):
-        s += spread(row[first : first + RUN], mean)
+        s += squared_deviations(row[first : first + RUN], mean)
     return s
 
 
@@ -43,7 +43,7 @@ def standardise(x, eps, out, means, deviations, start, stop):
     for r in range(start, stop):
         row, out_row = x[r], out[r]
         mean = np.float32(long_total(row) / row.size)
-        deviation = np.float32(1 / np.sqrt(long_spread(row, mean) / row.size + eps))
+        deviation = np.float32(1 / np.sqrt(long_squared_deviations(row, mean) / row.size + eps))
         for i in range(row.size):
             out_row[i] = (row[i] - mean) * deviation
         means[r] = mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tenon_cpu.jit.compiler.compile import inlined, kernel
-from tenon_cpu.jit.loops.rows import peak, total_power
+from tenon_cpu.jit.loops.rows import exp_sum, maximum
 from tenon_cpu.jit.loops.vectors import exp_below
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
@@ -15,13 +15,13 @@ _INFINITY = np.float32(np.inf)
 @inlined
 def log_sum_exp(row):
     """The logarithm of the sum of exponentials; if the maximum is infinite, that maximum, or NaN."""
-    top = peak(row)
+    top = maximum(row)
     if abs(top) == _INFINITY:
         for i in range(row.size):
             if row[i] != row[i]:
                 top = row[i]
         return top
-    return np.log(total_power(row, top)) + top
+    return np.log(exp_sum(row, top)) + top
 
 
 @kernel(
@@ -62,8 +62,9 @@ def cross_entropy_grad(x, totals, target, slopes, ignored, out, start, stop):
     "void(float32[:,:,::1], float32[:,::1], int64[:,::1], float32[::1], int64, float32[:,::1],"
     " float32[:,::1], int64[::1], int64, int64)"
 )
-def picked(x, totals, target, weight, ignored, losses, weights, outside, start, stop):
-    """``weight * (total - x)`` at the targets of images ``[N, C, P]``, and the weights; without totals 0."""
+def nll_images(x, totals, target, weight, ignored, losses, weights, outside, start, stop):
+    """``weight * (total - x)`` at the targets of images ``[N, C, P]``, and the weights; 0 is the missing
+    total."""
     classes, has_totals = x.shape[1], totals.shape[0] > 0
     for r in range(start, stop):
         for p in range(x.shape[2]):
@@ -80,7 +81,7 @@ def picked(x, totals, target, weight, ignored, losses, weights, outside, start, 
 
 
 @kernel("void(float32[:,:,::1], float32[:,::1], float32[:,::1], int64, int64)")
-def powers(x, peaks, sums, start, stop):
+def max_and_exp_sums(x, peaks, sums, start, stop):
     """For each place of images ``[N, C, P]`` the maximum score (``peak``) and the sum of ``exp(x - peak)``
     over classes; 1 with a peak that is infinite or NaN, which is the log-sum-exp itself."""
     for r in range(start, stop):

@@ -17,7 +17,7 @@ BLOCK = 64
 
 
 @inlined
-def peak(row):
+def maximum(row):
     """The maximum. It may ignore NaN, which propagates through the sums."""
     best = _SMALLEST
     for i in range(row.size):
@@ -35,7 +35,7 @@ def total(row):
 
 
 @inlined
-def total_power(row, top):
+def exp_sum(row, top):
     """The sum of ``exp(row - top)``."""
     s = _ZERO
     for i in range(row.size):
@@ -44,7 +44,7 @@ def total_power(row, top):
 
 
 @inlined
-def spread(row, mean):
+def squared_deviations(row, mean):
     """The sum of the squares of ``row - mean``."""
     s = _ZERO
     for i in range(row.size):
@@ -58,7 +58,7 @@ def softmax(x, out, start, stop):
     """Softmax: the maximum, exponentials with their sum, and the quotients."""
     for r in range(start, stop):
         row, out_row = x[r], out[r]
-        top = peak(row)
+        top = maximum(row)
         s = _ZERO
         for i in range(row.size):
             e = exp_below(row[i] - top)
@@ -86,8 +86,8 @@ def log_softmax(x, out, start, stop):
     """``x - top - log(sum(exp(x - top)))``."""
     for r in range(start, stop):
         row, out_row = x[r], out[r]
-        top = peak(row)
-        shift = np.log(total_power(row, top))
+        top = maximum(row)
+        shift = np.log(exp_sum(row, top))
         for i in range(row.size):
             out_row[i] = (row[i] - top) - shift
 
@@ -112,7 +112,7 @@ def layer_norm(x, weight, bias, eps, out, means, deviations, start, stop):
         row, out_row = x[r], out[r]
         count = np.float32(row.size)
         mean = total(row) / count
-        deviation = _ONE / np.sqrt(spread(row, mean) / count + eps)
+        deviation = _ONE / np.sqrt(squared_deviations(row, mean) / count + eps)
         for i in range(row.size):
             out_row[i] = (row[i] - mean) * deviation * weight[i] + bias[i]
         means[r] = mean
@@ -159,7 +159,7 @@ def standardise(x, eps, out, means, deviations, start, stop):
         row, out_row = x[r], out[r]
         count = np.float32(row.size)
         mean = total(row) / count
-        deviation = _ONE / np.sqrt(spread(row, mean) / count + eps)
+        deviation = _ONE / np.sqrt(squared_deviations(row, mean) / count + eps)
         for i in range(row.size):
             out_row[i] = (row[i] - mean) * deviation
         means[r] = mean

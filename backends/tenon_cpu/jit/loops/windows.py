@@ -1,4 +1,4 @@
-"""Max pooling of planes and of lines, and its gradient."""
+"""Max pooling in one to three dimensions, and its gradient."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ def max_pool_2x2_grad(g, x, y, out, start, stop):
 
 
 @kernel("void(float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64, int64)")
-def max_pool_lines(x, size, step, before, dilation, out, start, stop):
-    """Max pooling along lines, one position of the window at a time; NaN propagates."""
+def max_pool_1d(x, size, step, before, dilation, out, start, stop):
+    """1-d max pooling, one position of the window at a time; NaN propagates."""
     length, count = x.shape[1], out.shape[1]
     for r in range(start, stop):
         line, out_row = x[r], out[r]
@@ -94,7 +94,7 @@ def _largest(line, tops, shift, step, shifts):
     "void(float32[:,::1], float32[:,::1], float32[:,::1], int64, int64, int64, int64, float32[:,::1], int64,"
     " int64)"
 )
-def max_pool_lines_grad(g, x, y, size, step, before, dilation, out, start, stop):
+def max_pool_1d_grad(g, x, y, size, step, before, dilation, out, start, stop):
     """Add each window's gradient to its first maximum, or last NaN, in ``out``, which starts with zeros."""
     length, count = x.shape[1], y.shape[1]
     shifts = np.empty(count, np.int32)

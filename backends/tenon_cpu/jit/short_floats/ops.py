@@ -19,9 +19,9 @@ from tenon.extend import Attr, Composite, Kernel, Kind, Op, Operand, ShortKernel
 from tenon.ops import where as _where
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.compile import available
+from tenon_cpu.jit.short_floats import activations as short_activations
 from tenon_cpu.jit.short_floats import elementwise as short
 from tenon_cpu.jit.short_floats import rows as short_rows
-from tenon_cpu.jit.short_floats import smooth as short_smooth
 
 #: Elements from which these kernels are faster than NumPy's loops.
 MIN_ELEMENTS = 1 << 13
@@ -43,7 +43,7 @@ def kernels_for(op: Op) -> Sequence[ShortKernel]:
         normalised = functools.partial(_normalised, op.name.endswith("_grad"))
         return (ShortKernel(_CONVERTED, normalised, f"x in {_LARGE}"),)
     widened = ShortKernel(_CONVERTED, functools.partial(_widened, SHORT), f"{_LARGE}; floats of one dtype")
-    if op.name in short_smooth.WITH_SLOPE:
+    if op.name in short_activations.WITH_SLOPE:
         activated = functools.partial(_activated, op.name)
         return (ShortKernel("compiled, of bfloat16 with its slope", activated, _BFLOAT16), widened)
     if op.name in short_rows.ROWS:
@@ -165,7 +165,9 @@ def _activated(name: str, kernel: Kernel, /, x: np.ndarray, **attrs: Attr) -> tu
     """The value and slope of an activation of bfloat16."""
     if x.size < MIN_ELEMENTS or x.dtype is not BFLOAT or not available():
         return kernel(x, **attrs)
-    return short_smooth.activated("gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True)
+    return short_activations.activated(
+        "gelu_tanh" if attrs.get("approximate") == "tanh" else name, x, slope=True
+    )
 
 
 def _normalised(gradient: bool, kernel: Kernel, /, *args: Operand, **attrs: Attr) -> tuple[np.ndarray, ...]:
@@ -205,7 +207,7 @@ def converted(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return short.cast(x, dtype)
 
 
-def casts(x: np.ndarray, dtype: npt.DTypeLike) -> bool:
+def can_cast(x: np.ndarray, dtype: npt.DTypeLike) -> bool:
     """Whether ``cast`` supports the call: a large array, from and to float32, float16 or bfloat16."""
     to, own = np.dtype(dtype), x.dtype
     return bool(
@@ -224,7 +226,7 @@ def cast(x: np.ndarray, *, dtype: npt.DTypeLike) -> np.ndarray:
     return short.cast(x, np.dtype(dtype))
 
 
-def chooses(x: object, y: object) -> bool:
+def can_select(x: object, y: object) -> bool:
     """Whether ``where`` selects from 16-bit floats, which its first operand does not show."""
     array = y if isinstance(y, np.ndarray) else x
     return isinstance(array, np.ndarray) and array.__class__ is np.ndarray and array.dtype in SHORT
@@ -239,4 +241,4 @@ def where(condition: np.ndarray, x: np.ndarray | float, y: np.ndarray | float) -
     return _elementwise(_where, _declined, condition, x, y)
 
 
-__all__ = ["cast", "casts", "chooses", "kernels_for", "where"]
+__all__ = ["can_cast", "can_select", "cast", "kernels_for", "where"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from tenon_cpu.jit.compiler.compile import inlined, kernel
 from tenon_cpu.jit.eager_ops.calls import plain, share
-from tenon_cpu.jit.loops.rows import peak
+from tenon_cpu.jit.loops.rows import maximum
 from tenon_cpu.jit.loops.vectors import bits, exp_below, number, plus
 from tenon_cpu.kernels.blocks import rows_of
 
@@ -42,7 +42,7 @@ def softmax(x, out, start, stop):
         ins, outs = x[r], out[r]
         for i in range(row.size):
             row[i] = wide(ins[i])
-        top = peak(row)
+        top = maximum(row)
         s = _ZERO
         for i in range(row.size):
             e = exp_below(row[i] - top)

@@ -10,7 +10,7 @@ from tenon import ops
 from tenon.errors import IndexRangeError, ShapeError
 from tenon_cpu.jit.compiler import compile as jit
 from tenon_cpu.jit.compiler.compile import Kernel
-from tenon_cpu.jit.eager_ops import parts as eager_parts
+from tenon_cpu.jit.eager_ops import pooling as eager_pooling
 
 BACKEND = tenon.zeros(1)._backend
 pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
@@ -191,7 +191,7 @@ def test_maxima_of_lines_and_their_gradient(rng, used, kernel, stride, padding, 
 
     np.testing.assert_array_equal(out, ops.max_pool.forward(np, x, **attrs))
     np.testing.assert_array_equal(made, ops.max_pool_grad.forward(np, g, x, out, **attrs))
-    assert used == ["max_pool_lines", "max_pool_lines_grad"]
+    assert used == ["max_pool_1d", "max_pool_1d_grad"]
     wide = (a.astype(np.float64) for a in (g, x, out))
     np.testing.assert_array_equal(made, BACKEND.kernels[ops.max_pool_grad](*wide, **attrs))
 
@@ -225,7 +225,7 @@ def test_gradients_of_maxima_go_to_the_first_of_a_window_or_its_last_nan(rng, la
     out = ops.max_pool.forward(np, x, **layout)
     g = rng.integers(-50, 50, out.shape).astype(np.float32)
 
-    made = eager_parts.max_pool_grad(g, x, out, **layout)
+    made = eager_pooling.max_pool_grad(g, x, out, **layout)
 
     np.testing.assert_array_equal(made, ops.max_pool_grad.forward(np, g, x, out, **layout))
 

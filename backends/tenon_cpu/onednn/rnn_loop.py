@@ -1,4 +1,4 @@
-"""The loop ("walk") of a recurrent layer over its steps: packed weights, products, the batch divided among
+"""The loop of a recurrent layer over its steps: packed weights, products, the batch divided among
 threads.
 
 The sequences of a batch are independent, so each thread computes some of them for all steps: no thread waits
@@ -164,7 +164,7 @@ def parts(sizes: Sequence[int]) -> list[int]:
     return [0, *(int(np.searchsorted(ends, ends[-1] * i / count)) + 1 for i in range(1, count)), batch]
 
 
-def walk(
+def run_loop(
     loop: Callable[..., int], products: StepProducts, sizes: Sequence[int], reverse: bool, *arrays: object
 ) -> None:
     """Call ``loop(library, steps, first, reverse, *arrays)`` for each part of the batch, on the threads."""
@@ -204,4 +204,4 @@ def _one_thread() -> Iterator[None]:
         here.set_threads()
 
 
-__all__ = ["Products", "Weights", "parts", "plain", "transposed", "walk"]
+__all__ = ["Products", "Weights", "parts", "plain", "run_loop", "transposed"]

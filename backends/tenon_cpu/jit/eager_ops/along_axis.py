@@ -10,7 +10,7 @@ import numpy as np
 from tenon.ops import solve_triangle as _solve_triangle
 from tenon_cpu.jit.compiler.compile import Kernel as Compiled
 from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, fits, indices_fit, plain, share
-from tenon_cpu.jit.loops import lines
+from tenon_cpu.jit.loops import along_axis
 
 #: Elements of a run from which a compiled loop is faster than NumPy's.
 _RUN = 32
@@ -51,40 +51,40 @@ def _cumulative(kernel: Compiled, x: np.ndarray, axis: int, cost: int) -> np.nda
 
 def cumsum(x: np.ndarray, *, axis: int) -> np.ndarray:
     """The cumulative sum along an axis."""
-    return _cumulative(lines.cumsum, x, axis, 10)
+    return _cumulative(along_axis.cumsum, x, axis, 10)
 
 
 def cumprod(x: np.ndarray, *, axis: int) -> np.ndarray:
     """The cumulative product along an axis."""
-    return _cumulative(lines.cumprod, x, axis, 20)
+    return _cumulative(along_axis.cumprod, x, axis, 20)
 
 
 def amax(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.ndarray:
     """The maximum over the last axes."""
-    return _reduced(lines.extreme, x, axes, keepdims, 1)
+    return _reduced(along_axis.extreme, x, axes, keepdims, 1)
 
 
 def amin(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.ndarray:
     """The minimum over the last axes."""
-    return _reduced(lines.extreme, x, axes, keepdims, 0)
+    return _reduced(along_axis.extreme, x, axes, keepdims, 0)
 
 
 def prod(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.ndarray:
     """The product over the last axes."""
-    return _reduced(lines.prod, x, axes, keepdims)
+    return _reduced(along_axis.prod, x, axes, keepdims)
 
 
 def prod_of_others(x: np.ndarray, *, axes: Sequence[int]) -> np.ndarray:
     """For each element, the product of all others over the last axes."""
     rows = _runs(x, axes)
     out = np.empty(x.shape, FLOAT)
-    share(lines.prod_of_others, (rows, out.reshape(rows.shape)), rows.shape[0], 10 * x.size)
+    share(along_axis.prod_of_others, (rows, out.reshape(rows.shape)), rows.shape[0], 10 * x.size)
     return out
 
 
 def vector_norm(x: np.ndarray, *, axes: Sequence[int] = (), keepdims: bool = False) -> np.ndarray:
     """The root of the sum of squares over the last axes."""
-    squares = _reduced(lines.squares, x, axes, keepdims)
+    squares = _reduced(along_axis.squares, x, axes, keepdims)
     return np.sqrt(squares, out=squares)
 
 
@@ -113,7 +113,7 @@ def take(x: np.ndarray, *indices: np.ndarray, layout: Sequence[object]) -> np.nd
     ins, shape = _lines(x, axis), indices[0].shape
     out = np.empty((*x.shape[:axis], *shape, *x.shape[axis + 1 :]), FLOAT)
     taken = out.reshape(ins.shape[0], flat.size, ins.shape[2])
-    share(lines.take, (ins, flat, taken), taken.shape[0], 10 * out.size)
+    share(along_axis.take, (ins, flat, taken), taken.shape[0], 10 * out.size)
     return out
 
 
@@ -131,7 +131,7 @@ def put(
     shape = (*x.shape[:axis], *indices[0].shape, *x.shape[axis + 1 :])
     added = plain(y if y.shape == shape else np.broadcast_to(y, shape))
     arrays = (added.reshape(target.shape[0], flat.size, target.shape[2]), flat, target)
-    share(lines.add_at, arrays, target.shape[0], 10 * added.size)
+    share(along_axis.add_at, arrays, target.shape[0], 10 * added.size)
     return out
 
 
@@ -139,7 +139,7 @@ def argsort(x: np.ndarray, *, descending: bool = False, start: int = 0, stop: in
     """The indices ``start`` to ``stop`` of the order of each row."""
     rows = plain(x).reshape(-1, x.shape[-1])
     out = np.empty((rows.shape[0], stop), INDEX)
-    share(lines.smallest, (rows, -1 if descending else 0, out), out.shape[0], 20 * x.size)
+    share(along_axis.smallest, (rows, -1 if descending else 0, out), out.shape[0], 20 * x.size)
     return out.reshape(*x.shape[:-1], stop)[..., start:].copy() if start else out.reshape(*x.shape[:-1], stop)
 
 
@@ -149,14 +149,14 @@ def solve_triangle(a: np.ndarray, b: np.ndarray, *, upper: bool) -> np.ndarray:
     size, count = b.shape[-2:]
     out = np.array(b, order="C")
     matrices, systems = plain(a).reshape(-1, size, size), out.reshape(-1, size, count)
-    share(lines.solve_triangle, (matrices, int(upper), systems), len(systems), 2 * size * b.size)
+    share(along_axis.solve_triangle, (matrices, int(upper), systems), len(systems), 2 * size * b.size)
     return out
 
 
 def _triangle(lower: int, x: np.ndarray, k: int) -> np.ndarray:
     out, shape = np.empty(x.shape, FLOAT), (-1, *x.shape[-2:])
     matrices = plain(x).reshape(shape)
-    share(lines.triangle, (matrices, k, lower, out.reshape(shape)), len(matrices), x.size)
+    share(along_axis.triangle, (matrices, k, lower, out.reshape(shape)), len(matrices), x.size)
     return out
 
 

@@ -10,8 +10,8 @@ import numpy as np
 from tenon import ops
 from tenon.extend import Attr, Condition, Kernel, KernelRow, KernelTable, asks, size_at_least
 from tenon.ops.spatial.resampling import pads_few_elements
-from tenon_cpu.jit.eager_ops import parts as eager_parts
-from tenon_cpu.jit.eager_ops import space as eager_space
+from tenon_cpu.jit.eager_ops import pooling as eager_pooling
+from tenon_cpu.jit.eager_ops import spatial as eager_spatial
 from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
 from tenon_cpu.jit.short_floats.ops import FLOAT, SHORT
 from tenon_cpu.kernels import convolution as numpy_convolution
@@ -28,7 +28,7 @@ _FLOATS = frozenset((FLOAT, *SHORT))
 _FASTER = ", by Winograd's algorithm where that is faster"
 _LARGE = (size_at_least("x", MIN_ELEMENTS), *floats("x"))
 _LINES = rank("x", "== 3", "x has one axis of space")
-_QUARTERS = asks(eager_parts.halves, "windows of 2 by 2 with stride 2")
+_WINDOWS_2X2 = asks(eager_pooling.is_2x2, "windows of 2 by 2 with stride 2")
 _SPACES = rank("x", "<= 5")
 _ALL_SIZES = Condition("0 not in sizes", "no size is 0", {}, "sizes")
 
@@ -94,8 +94,8 @@ def _side_by_side(
     return numpy_pooling.side_by_side(*arguments) and plain(g, x, out)
 
 
-def _halved(g: Array, x: Array) -> bool:
-    return bool(g.shape == eager_parts.halved(x))
+def _matches_2x2(g: Array, x: Array) -> bool:
+    return bool(g.shape == eager_pooling.pooled_2x2_shape(x))
 
 
 def _convolution(x: Array, weight: Array, bias: Array | None, **attrs: Attr) -> Array:
@@ -164,17 +164,17 @@ def add_to(table: KernelTable) -> None:
         table.add(name, *_convolutions(name))
     _add_pools(table)
     many = asks(_many_edges, "many edges")
-    table.add("resample", KernelRow("compiled, axis by axis", eager_space.resample, (*_LARGE, many)))
+    table.add("resample", KernelRow("compiled, axis by axis", eager_spatial.resample, (*_LARGE, many)))
     grad = (size_at_least("g", MIN_ELEMENTS), many, *floats("g"))
-    table.add("resample_grad", KernelRow("compiled, axis by axis", eager_space.resample_grad, grad))
+    table.add("resample_grad", KernelRow("compiled, axis by axis", eager_spatial.resample_grad, grad))
     taps = (size_at_least("places", MIN_ELEMENTS), indices("places"))
     some = size_at_least("x", 1)
-    table.add("tap_sum", KernelRow("compiled", eager_space.tap_sum, (*taps, *floats("x", "weights"), some)))
-    table.add("tap_spread", KernelRow("compiled", eager_space.tap_spread, (*taps, *floats("g", "weights"))))
-    table.add("tap_dot", KernelRow("compiled", eager_space.tap_dot, (*taps, *floats("g", "x"), some)))
+    table.add("tap_sum", KernelRow("compiled", eager_spatial.tap_sum, (*taps, *floats("x", "weights"), some)))
+    table.add("tap_spread", KernelRow("compiled", eager_spatial.tap_spread, (*taps, *floats("g", "weights"))))
+    table.add("tap_dot", KernelRow("compiled", eager_spatial.tap_dot, (*taps, *floats("g", "x"), some)))
     grid = (size_at_least("grid", MIN_ELEMENTS), *floats("grid"))
-    table.add("grid_places", KernelRow("compiled, axis by axis", eager_space.grid_places, grid))
-    table.add("grid_weights", KernelRow("compiled, axis by axis", eager_space.grid_weights, grid))
+    table.add("grid_places", KernelRow("compiled, axis by axis", eager_spatial.grid_places, grid))
+    table.add("grid_weights", KernelRow("compiled, axis by axis", eager_spatial.grid_weights, grid))
 
 
 def _add_pools(table: KernelTable) -> None:
@@ -184,8 +184,8 @@ def _add_pools(table: KernelTable) -> None:
     table.add(
         "max_pool",
         KernelRow("oneDNN", pooling.max_pool, (*floats("x")[:1], overlapping), nan, onednn),
-        KernelRow("compiled, along lines", eager_parts.max_pool_lines, (_LINES, *_LARGE)),
-        KernelRow("compiled, windows of 2 by 2", eager_parts.max_pool_halves, (*_LARGE, _QUARTERS)),
+        KernelRow("compiled, 1-d", eager_pooling.max_pool_1d, (_LINES, *_LARGE)),
+        KernelRow("compiled, windows of 2 by 2", eager_pooling.max_pool_2x2, (*_LARGE, _WINDOWS_2X2)),
         KernelRow(
             "NumPy, rows and then columns",
             numpy_pooling.max_pool,
@@ -196,13 +196,13 @@ def _add_pools(table: KernelTable) -> None:
     table.add(
         "max_pool_grad",
         KernelRow("oneDNN", pooling.max_pool_grad, (*floats("x")[:1], both), nan, onednn),
-        KernelRow("compiled, along lines", eager_parts.max_pool_lines_grad, (_LINES, *arrays)),
+        KernelRow("compiled, 1-d", eager_pooling.max_pool_1d_grad, (_LINES, *arrays)),
         KernelRow(
             "compiled, windows of 2 by 2",
-            eager_parts.max_pool_halves_grad,
-            (*arrays, _QUARTERS, asks(_halved, "one gradient for each window")),
+            eager_pooling.max_pool_2x2_grad,
+            (*arrays, _WINDOWS_2X2, asks(_matches_2x2, "one gradient for each window")),
         ),
-        KernelRow("compiled", eager_parts.max_pool_grad, (rank("x", ">= 4"), *arrays)),
+        KernelRow("compiled", eager_pooling.max_pool_grad, (rank("x", ">= 4"), *arrays)),
         KernelRow(
             "NumPy, by bits",
             numpy_pooling.max_pool_grad,
@@ -215,7 +215,7 @@ def _add_pools(table: KernelTable) -> None:
         "adaptive_avg_pool",
         KernelRow(
             "compiled",
-            eager_parts.adaptive_avg_pool,
+            eager_pooling.adaptive_avg_pool,
             (means, size_at_least("x", MIN_ELEMENTS), Condition("x.flags.carray", "x is in C order")),
         ),
         KernelRow(
@@ -234,13 +234,13 @@ def _add_pools(table: KernelTable) -> None:
     )
     table.add(
         "max_pool_indices",
-        KernelRow("compiled, window by window", eager_space.max_pool_indices, (*_LARGE, _SPACES)),
+        KernelRow("compiled, window by window", eager_spatial.max_pool_indices, (*_LARGE, _SPACES)),
     )
     table.add(
         "adaptive_max_pool_indices",
         KernelRow(
             "compiled, window by window",
-            eager_space.adaptive_max_pool_indices,
+            eager_spatial.adaptive_max_pool_indices,
             (*_LARGE, _SPACES, _ALL_SIZES),
         ),
     )
@@ -248,7 +248,7 @@ def _add_pools(table: KernelTable) -> None:
         "fractional_max_pool_indices",
         KernelRow(
             "compiled, window by window",
-            eager_space.fractional_max_pool_indices,
+            eager_spatial.fractional_max_pool_indices,
             (*_LARGE, _ALL_SIZES),
         ),
     )

@@ -1,4 +1,5 @@
-"""Eager kernels that write directly into a compiled program's memory, instead of an array to be copied."""
+"""Eager kernels bound to a compiled program's memory: they write into it, where others return an array to
+copy."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _FILLING = frozenset(("embedding", "cross_entropy_grad"))
 def prepare(
     kernel: Kernel, name: str, ins: Sequence[Input], attrs: Mapping[str, Attr], outs: Sequence[np.ndarray]
 ) -> Callable[[], None] | None:
-    """``kernel``, of the op called ``name``, bound to ``outs``; None where that does not pay."""
+    """Return ``kernel``, of the op ``name``, bound to ``outs``; None where it would not be faster."""
     if name not in _FILLING:
         return None
     (out,) = outs

@@ -1,4 +1,4 @@
-"""Division of float32 with remainder, where the quotient is exact in float64, and the tangent."""
+"""Remainders of float32, where the quotient is exact in float64, and the tangent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cross entropy of images, and negative log likelihood, of large float32 arrays, by compiled kernels."""
+"""Cross entropy per pixel, and negative log likelihood, of large float32 arrays, by compiled kernels."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _reduced(
     outside, known = np.zeros(1, INDEX), _NONE if weight is None else plain(weight)
     places = target.reshape(each.shape)
     arrays = (_images(x), totals, places, known, ignore_index, each, weights, outside)
-    share(losses.picked, arrays, x.shape[0], 20 * target.size)
+    share(losses.nll_images, arrays, x.shape[0], 20 * target.size)
     if outside[0]:
         present_targets(np, target, x.shape[1], ignore_index)  # raises the error
     if reduction == "none":
@@ -61,10 +61,10 @@ def cross_entropy(
     x: np.ndarray, target: np.ndarray, weight: np.ndarray | None, *, reduction: str = "mean",
     ignore_index: int = -100,
 ) -> tuple[np.ndarray | np.floating, np.ndarray]:  # fmt: skip
-    """The loss of images, and the log-sum-exp over classes at each place."""
+    """The loss of images ``[N, C, *S]``, and the log-sum-exp over classes at each pixel."""
     images = _images(x)
     peaks, totals = np.empty((2, images.shape[0], images.shape[2]), FLOAT)
-    share(losses.powers, (images, peaks, totals), images.shape[0], 6 * x.size)
+    share(losses.max_and_exp_sums, (images, peaks, totals), images.shape[0], 6 * x.size)
     np.add(np.log(totals, out=totals), peaks, out=totals)
     loss = _reduced(x, totals, target, weight, reduction, ignore_index)
     return loss, totals.reshape(x.shape[0], 1, *x.shape[2:])

@@ -1,4 +1,4 @@
-"""Weights that seldom change, cached in a primitive's fastest layout until they do.
+"""Pack weights that seldom change: cache a copy in a primitive's fastest layout until the weight changes.
 
 A weight's version counter shows when it has changed. The first call after a change reads the weight in its
 plain layout, without packing: in training it will have changed again by the next call. From the second call
@@ -18,10 +18,10 @@ Counter = Callable[[], list[int]]
 Packed = tuple[Thunk, Thunk]
 
 
-class Lasting:
-    """A computation with a weight: ``on_plain`` reads it in its plain layout; ``make`` returns the
-    computation on a packed copy, or None where there is no faster layout. ``make`` is called once the weight
-    has kept its version for a call."""
+class PackedOnReuse:
+    """A computation that packs its weight when it reads it again. ``on_plain`` reads the plain layout;
+    ``make`` returns the computation on a packed copy, or None where there is no faster layout. ``make`` is
+    called once the weight has kept its version for a call."""
 
     __slots__ = ("_compute", "_counter", "_list", "_make", "_number", "_on_plain", "_pack", "_packed")
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from tenon.ops import mul as _mul
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS, fits, plain, share
-from tenon_cpu.jit.loops import moves
+from tenon_cpu.jit.loops import filling
 from tenon_cpu.jit.short_floats import elementwise as short
 
 _NUMBERS = frozenset((bool, int, float))
@@ -21,7 +21,7 @@ def fill(array: np.ndarray, value: object) -> bool:
         or not array.flags.carray
     ):
         return False
-    share(moves.fill, (array.reshape(-1), np.float32(value)), array.size, array.size)  # type: ignore[arg-type]
+    share(filling.fill, (array.reshape(-1), np.float32(value)), array.size, array.size)  # type: ignore[arg-type]
     return True
 
 
@@ -41,7 +41,7 @@ def copy(x: np.ndarray, y: object, *, out: np.ndarray) -> np.ndarray:
 def flip(x: np.ndarray) -> np.ndarray:
     """Reverse each row, which NumPy does number by number."""
     out, size = np.empty(x.shape, FLOAT), x.shape[-1]
-    share(moves.reverse, (plain(x).reshape(-1, size), out.reshape(-1, size)), x.size // size, 2 * x.size)
+    share(filling.reverse, (plain(x).reshape(-1, size), out.reshape(-1, size)), x.size // size, 2 * x.size)
     return out
 
 

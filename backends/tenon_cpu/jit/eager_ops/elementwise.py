@@ -37,14 +37,15 @@ from tenon.ops import tanh as _tanh
 from tenon_cpu.jit.compiler import llvm
 from tenon_cpu.jit.compiler.compile import Kernel as Compiled
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS, aligned, fits, plain, share
-from tenon_cpu.jit.loops import gamma, points
+from tenon_cpu.jit.loops import division, gamma
 from tenon_cpu.jit.short_floats import elementwise as short
 
 _BOOL = np.dtype(np.bool_)
 
 
-def _by_code(op: Op, args: Sequence[Operand], attrs: Mapping[str, Attr]) -> np.ndarray | None:
-    """The op's result on large arrays; None if they are not supported, or code cannot be compiled."""
+def _run_generated(op: Op, args: Sequence[Operand], attrs: Mapping[str, Attr]) -> np.ndarray | None:
+    """The op's result by generated code; None if the arrays are small or unsupported, or llvmlite is
+    missing."""
     first, out = args[0], attrs.get("out")
     if first.__class__ is not np.ndarray or first.size < MIN_ELEMENTS:
         return None
@@ -61,11 +62,11 @@ def _by_code(op: Op, args: Sequence[Operand], attrs: Mapping[str, Attr]) -> np.n
     return short.elementwise(op, args, options, FLOAT, _BOOL if op.boolean else FLOAT, out)
 
 
-def coded(op: Op) -> Kernel:
-    """A kernel of ``op`` by generated code, which declines the calls that the code does not support."""
+def generated_kernel(op: Op) -> Kernel:
+    """Return a kernel of ``op`` by generated code; it declines calls that the code does not support."""
 
     def kernel(*args: Operand, **attrs: Attr) -> np.ndarray:
-        result = _by_code(op, args, attrs)
+        result = _run_generated(op, args, attrs)
         return NotImplemented if result is None else result
 
     return kernel
@@ -75,7 +76,7 @@ def coded(op: Op) -> Kernel:
 _Operand = np.ndarray | float
 
 
-def divides(x: _Operand, y: _Operand, out: np.ndarray | None) -> bool:
+def can_divide(x: _Operand, y: _Operand, out: np.ndarray | None) -> bool:
     """Whether the loops below support the operands: large float32 arrays, or one and a number."""
     arrays = [v for v in (x, y) if isinstance(v, np.ndarray | np.generic)]
     first = arrays[0]
@@ -95,24 +96,24 @@ def _quotients(kernel: Compiled, x: _Operand, y: _Operand) -> np.ndarray:
 
 def remainder(x: _Operand, y: _Operand) -> np.ndarray:
     """Python's modulo."""
-    return _quotients(points.remainder, x, y)
+    return _quotients(division.remainder, x, y)
 
 
 def floor_divide(x: _Operand, y: _Operand) -> np.ndarray:
     """The quotient, rounded down."""
-    return _quotients(points.floor_divide, x, y)
+    return _quotients(division.floor_divide, x, y)
 
 
 def fmod(x: _Operand, y: _Operand) -> np.ndarray:
     """C's modulo."""
-    return _quotients(points.fmod, x, y)
+    return _quotients(division.fmod, x, y)
 
 
 def tan(x: np.ndarray) -> np.ndarray:
     """The tangent, by a loop if all arguments are below 2**20, else by NumPy."""
     (x,), back = aligned(x)
     out, unusual = np.empty_like(x), np.zeros(1, np.uint8)
-    share(points.tan, (x.reshape(-1), out.reshape(-1), unusual), out.size, 20 * out.size)
+    share(division.tan, (x.reshape(-1), out.reshape(-1), unusual), out.size, 20 * out.size)
     if unusual[0]:
         np.tan(x, out)
     return out if back is None else out.transpose(back)
@@ -143,7 +144,7 @@ def trigamma(x: np.ndarray) -> np.ndarray:
 
 def cube(x: np.ndarray, y: float) -> np.ndarray:
     """``x ** 3`` in one pass."""
-    result = _by_code(_pow, (x, 3), {})
+    result = _run_generated(_pow, (x, 3), {})
     return NotImplemented if result is None else result
 
 
@@ -154,9 +155,9 @@ FOR_WIDE: tuple[Primitive, ...] = (
 
 #: Generated kernels for functions that NumPy computes several times faster with AVX-512 than without.
 GENERATED: dict[str, Kernel] = {
-    **{op.name: coded(op) for op in FOR_WIDE},
+    **{op.name: generated_kernel(op) for op in FOR_WIDE},
     "tan": tan,
-    "sigmoid": coded(_sigmoid),  # made of tanh
+    "sigmoid": generated_kernel(_sigmoid),  # made of tanh
 }
 
 

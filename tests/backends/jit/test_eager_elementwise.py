@@ -9,7 +9,7 @@ import tenon
 from tenon import ops
 from tenon.errors import ViewError
 from tenon_cpu.jit.compiler import compile as jit
-from tenon_cpu.jit.eager_ops import points as eager_points
+from tenon_cpu.jit.eager_ops import elementwise as eager_elementwise
 
 BACKEND = tenon.zeros(1)._backend
 pytestmark = [
@@ -43,7 +43,7 @@ def test_generated_code_gives_what_the_parts_give(name, lies):
     args = (np.ascontiguousarray(x[::-1]), x)[2 - count :]
     op = getattr(ops, name)
 
-    kernels = {BACKEND.kernels[op], eager_points.GENERATED.get(name, BACKEND.kernels[op])}
+    kernels = {BACKEND.kernels[op], eager_elementwise.GENERATED.get(name, BACKEND.kernels[op])}
     with np.errstate(all="ignore"):
         made = [kernel(*args, **attrs) for kernel in kernels]
         wide = [a.astype(np.float64) for a in args]
@@ -71,7 +71,7 @@ ANGLES = {
     **{
         f"{name}-NumPy": (name, op, NUMPYS)
         for name, (op, _) in PRECISE.items()
-        if op in eager_points.GENERATED
+        if op in eager_elementwise.GENERATED
     },
 }
 
@@ -80,8 +80,8 @@ ANGLES = {
 def test_angles_and_quotients_are_those_of_float64_rounded(case):
     function, name, units = ANGLES[case]
     kernel = BACKEND.kernels[getattr(ops, name)]
-    if name in eager_points.GENERATED:  # both are tested, whichever this processor takes
-        kernel = eager_points.GENERATED[name] if case.endswith("generated") else getattr(np, function)
+    if name in eager_elementwise.GENERATED:  # both are tested, whichever this processor takes
+        kernel = eager_elementwise.GENERATED[name] if case.endswith("generated") else getattr(np, function)
     rng = np.random.default_rng(5)
     odd = np.array([*ODD, -3e38, 1.0, -1.0, np.pi / 2, 1e4, -0.5, 7.0], np.float32)
     x, y = (a.ravel() for a in np.meshgrid(odd, odd))
@@ -129,7 +129,7 @@ def test_the_tangent_of_large_numbers_is_numpys():
     x[0, 20:40] = np.float32(10.0) ** np.arange(6, 26)
 
     with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(eager_points.GENERATED["tan"](x), np.tan(x))
+        np.testing.assert_array_equal(eager_elementwise.GENERATED["tan"](x), np.tan(x))
 
 
 def test_columns_and_rows_are_repeated():

@@ -8,9 +8,9 @@ import pytest
 import tenon
 from tenon import nn
 from tenon_cpu.jit.compiler import llvm
-from tenon_cpu.onednn.lasting import Lasting
 from tenon_cpu.onednn.layouts import blocked
 from tenon_cpu.onednn.runtime import available
+from tenon_cpu.onednn.weight_packing import PackedOnReuse
 
 pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(not available(), reason=available().reason)
 def test_a_weight_is_packed_in_the_second_call_of_a_version():
     counter, said = [0], []
     packed = (lambda: said.append("compute"), lambda: said.append("pack"))
-    lasting = Lasting(lambda: counter, lambda: said.append("meanwhile"), lambda: packed)
+    lasting = PackedOnReuse(lambda: counter, lambda: said.append("meanwhile"), lambda: packed)
 
     for version in (0, 0, 0, 1, 2, 2):
         counter[0] = version
@@ -29,7 +29,7 @@ def test_a_weight_is_packed_in_the_second_call_of_a_version():
 
 def test_another_counter_of_the_same_number_is_a_change():
     counters, said = [[0], [0], [0]], []
-    lasting = Lasting(counters.pop, lambda: said.append("meanwhile"), lambda: None)
+    lasting = PackedOnReuse(counters.pop, lambda: said.append("meanwhile"), lambda: None)
 
     for _ in range(3):
         lasting()
@@ -39,7 +39,7 @@ def test_another_counter_of_the_same_number_is_a_change():
 
 def test_a_weight_that_lies_as_it_should_is_never_packed():
     counter, said = [0], []
-    lasting = Lasting(lambda: counter, lambda: said.append("meanwhile"), lambda: None)
+    lasting = PackedOnReuse(lambda: counter, lambda: said.append("meanwhile"), lambda: None)
 
     for _ in range(3):
         lasting()

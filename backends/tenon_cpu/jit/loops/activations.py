@@ -14,7 +14,7 @@ _CUBIC, _LINEAR = np.float32(0.044715 * 0.7978845608028654), np.float32(0.797884
 _THREE = np.float32(3)
 
 _WITH_SLOPE = "void(float32[::1], float32[::1], float32[::1], int64, int64)"
-_ALONE = "void(float32[::1], float32[::1], int64, int64)"
+_VALUES = "void(float32[::1], float32[::1], int64, int64)"
 
 
 @inlined
@@ -60,8 +60,8 @@ def gelu(x, out, slope, start, stop):
         slope[i] = gelu_slope(v, e, gate)
 
 
-@kernel(_ALONE)
-def gelu_alone(x, out, start, stop):
+@kernel(_VALUES)
+def gelu_value(x, out, start, stop):
     """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -82,8 +82,8 @@ def gelu_tanh(x, out, slope, start, stop):
         slope[i] = tanh_slope(v, v * v, gate)
 
 
-@kernel(_ALONE)
-def gelu_tanh_alone(x, out, start, stop):
+@kernel(_VALUES)
+def gelu_tanh_value(x, out, start, stop):
     """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -103,8 +103,8 @@ def silu(x, out, slope, start, stop):
         slope[i] = silu_slope(v, gate)
 
 
-@kernel(_ALONE)
-def silu_alone(x, out, start, stop):
+@kernel(_VALUES)
+def silu_value(x, out, start, stop):
     """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -113,7 +113,7 @@ def silu_alone(x, out, start, stop):
         out[i] = v * gate
 
 
-@kernel(_ALONE)
+@kernel(_VALUES)
 def relu(x, out, start, stop):
     """The larger of ``x`` and 0; NaN stays."""
     x, out = x[start:stop], out[start:stop]
@@ -122,7 +122,7 @@ def relu(x, out, start, stop):
 
 
 @kernel("void(float32[::1], float32, float32, int64, int64)")
-def clamp_over(x, low, high, start, stop):
+def clamp_inplace(x, low, high, start, stop):
     """Clamp ``x`` in place; ``high`` where the bounds contradict each other; NaN stays."""
     x = x[start:stop]
     for i in range(x.size):

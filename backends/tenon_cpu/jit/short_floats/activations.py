@@ -7,13 +7,13 @@ import numpy as np
 
 from tenon_cpu.jit.compiler.compile import kernel
 from tenon_cpu.jit.eager_ops.calls import plain, share
-from tenon_cpu.jit.loops.smooth import HALF, gelu_gate, gelu_slope, silu_slope, tanh_gate, tanh_slope
+from tenon_cpu.jit.loops.activations import HALF, gelu_gate, gelu_slope, silu_slope, tanh_gate, tanh_slope
 from tenon_cpu.jit.loops.vectors import exp, sigmoid
 from tenon_cpu.jit.short_floats.rows import narrow, wide
 
 BFLOAT = np.dtype(ml_dtypes.bfloat16)
 _WITH_SLOPE = "void(uint16[::1], uint16[::1], uint16[::1], int64, int64)"
-_ALONE = "void(uint16[::1], uint16[::1], int64, int64)"
+_VALUES = "void(uint16[::1], uint16[::1], int64, int64)"
 
 
 @kernel(_WITH_SLOPE)
@@ -28,8 +28,8 @@ def gelu(x, out, slope, start, stop):
         slope[i] = narrow(gelu_slope(v, e, gate))
 
 
-@kernel(_ALONE)
-def gelu_alone(x, out, start, stop):
+@kernel(_VALUES)
+def gelu_value(x, out, start, stop):
     """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -50,8 +50,8 @@ def gelu_tanh(x, out, slope, start, stop):
         slope[i] = narrow(tanh_slope(v, v * v, gate))
 
 
-@kernel(_ALONE)
-def gelu_tanh_alone(x, out, start, stop):
+@kernel(_VALUES)
+def gelu_tanh_value(x, out, start, stop):
     """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -71,8 +71,8 @@ def silu(x, out, slope, start, stop):
         slope[i] = narrow(silu_slope(v, gate))
 
 
-@kernel(_ALONE)
-def silu_alone(x, out, start, stop):
+@kernel(_VALUES)
+def silu_value(x, out, start, stop):
     """Values of elements ``start`` to ``stop``."""
     x, out = x[start:stop], out[start:stop]
     for i in range(x.size):
@@ -82,7 +82,7 @@ def silu_alone(x, out, start, stop):
 
 
 WITH_SLOPE = {"gelu": gelu, "gelu_tanh": gelu_tanh, "silu": silu}
-ALONE = {"gelu": gelu_alone, "gelu_tanh": gelu_tanh_alone, "silu": silu_alone}
+ALONE = {"gelu": gelu_value, "gelu_tanh": gelu_tanh_value, "silu": silu_value}
 
 
 def activated(name: str, x: np.ndarray, *, slope: bool) -> tuple[np.ndarray, ...]:

@@ -18,7 +18,7 @@ from tenon.ops.spatial.grid import OFFSETS, products
 from tenon.ops.spatial.max_pool_indices import adaptive_bounds, fractional_starts
 from tenon.ops.spatial.resampling import Plan, apply_table, apply_tables, tables
 from tenon_cpu.jit.eager_ops.calls import FLOAT, INDEX, MIN_ELEMENTS, fits, plain, share
-from tenon_cpu.jit.loops import grids, lines, resampling
+from tenon_cpu.jit.loops import along_axis, grids, resampling
 from tenon_cpu.jit.loops.vectors import REDUCTIONS
 
 _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
@@ -135,7 +135,7 @@ def grid_places(grid: np.ndarray, **attrs: Attr) -> np.ndarray:
     return out
 
 
-def whole(x: np.ndarray, index: np.ndarray, axis: int) -> bool:
+def covers_other_axes(x: np.ndarray, index: np.ndarray, axis: int) -> bool:
     """Whether ``index`` has the shape of ``x`` but for ``axis``, and the kernels support the arrays."""
     if not x.ndim:
         return False
@@ -153,7 +153,7 @@ def gather(x: np.ndarray, index: np.ndarray, *, axis: int) -> np.ndarray:
     """The elements at ``index`` along ``axis``; declines if an index is out of range."""
     out, outside = np.empty(index.shape, FLOAT), np.zeros(1, np.uint8)
     arrays = (_cut(plain(x), axis), _cut(plain(index), axis), _cut(out, axis), outside)
-    kernel = resampling.pick if axis == x.ndim - 1 else lines.pick
+    kernel = resampling.pick if axis == x.ndim - 1 else along_axis.pick
     share(kernel, arrays, arrays[0].shape[0], 10 * index.size)
     return NotImplemented if outside[0] else out
 
@@ -165,11 +165,11 @@ def scatter(
     if not isinstance(y, np.ndarray):  # 0.0, in the gradient of ``scatter``
         y = np.full(index.shape, y, FLOAT)
     out, outside = np.array(x, order="C"), np.zeros(1, np.uint8)
-    values, target, kernel = _cut(plain(y), axis), _cut(out, axis), lines.put
+    values, target, kernel = _cut(plain(y), axis), _cut(out, axis), along_axis.put
     if target.ndim == 2:
         kernel, places = resampling.put, _cut(plain(index), axis)
     elif all(not step or a == axis for a, step in enumerate(index.strides)):  # one index for each row
-        kernel = lines.put_rows
+        kernel = along_axis.put_rows
         places = plain(index[tuple(slice(None) if a == axis else 0 for a in range(x.ndim))])
     else:
         places = _cut(plain(index), axis)
@@ -177,11 +177,11 @@ def scatter(
     return NotImplemented if outside[0] else out
 
 
-def scatters(x: np.ndarray, index: np.ndarray, y: np.ndarray | float, axis: int) -> bool:
+def can_scatter(x: np.ndarray, index: np.ndarray, y: np.ndarray | float, axis: int) -> bool:
     """Whether ``scatter`` supports the call: ``y`` is a number, or float32 of the shape of ``index``."""
     if not isinstance(y, np.ndarray):
-        return y.__class__ is float and whole(x, index, axis)
-    return whole(x, index, axis) and y.shape == index.shape and fits(y)
+        return y.__class__ is float and covers_other_axes(x, index, axis)
+    return covers_other_axes(x, index, axis) and y.shape == index.shape and fits(y)
 
 
 #: The windows along an axis of size 1.
