@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from tenon.extend import CommandTarget, hookimpl
 
+#: Names of version 0.1, which imports may still contain.
+FORMER_NAMES = {"tenon.training.plan.notes": "tenon.training.plan.recorded_calls"}
+
 
 @hookimpl
 def tenon_commands() -> dict[str, str]:

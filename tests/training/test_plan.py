@@ -18,15 +18,15 @@ from tenon.errors import ConfigError, UnsupportedError
 from tenon.testing.suites.communicator import find_mpirun
 from tenon.training.command import resolve
 from tenon.training.plan import measure, predict
-from tenon.training.plan.notes import Note
 from tenon.training.plan.quantities import read_rate, read_time
+from tenon.training.plan.recorded_calls import RecordedCall
 from tenon_mpi.communicator import MpiCommunicator
 
 PROGRAMS = Path(__file__).parent / "programs"
 
 
-SMALL = Note(Call("all_reduce", "sum", (2,), "float64", "weights"), False, False)
-GRADIENTS = Note(Call("all_reduce", "mean", (1 << 20,), "float32", "gradients"), True, True)
+SMALL = RecordedCall(Call("all_reduce", "sum", (2,), "float64", "weights"), False, False)
+GRADIENTS = RecordedCall(Call("all_reduce", "mean", (1 << 20,), "float32", "gradients"), True, True)
 
 
 @pytest.fixture
@@ -86,11 +86,13 @@ def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
 
     counted = train_counting(wide, ranks, nodes, "model_options.width=256")
 
-    notes = inputs.rehearsed.notes
+    calls = inputs.rehearsed.calls
     for one in counted:
-        assert one["calls"] == [[note.call.kind, list(note.call.shape), note.call.dtype] for note in notes]
-        assert one["compared"] == len(notes)
-    comparing = nodes * len(notes) * 32 * (nodes.bit_length() - 1)
+        assert one["calls"] == [
+            [recorded.call.kind, list(recorded.call.shape), recorded.call.dtype] for recorded in calls
+        ]
+        assert one["compared"] == len(calls)
+    comparing = nodes * len(calls) * 32 * (nodes.bit_length() - 1)
     assert traffic.sent * nodes == pytest.approx(sum(one["sent"] for one in counted) + comparing, abs=0.01)
     assert traffic.sent > 4 * 84_000
 
@@ -157,9 +159,9 @@ def test_rates_and_times_are_read_as_networks_state_them():
             read_rate(wrong)
 
 
-def inputs_of(ranks, per_node, notes, network=None, seconds=(0.01,)):
-    """What a rehearsal of ``notes`` would have found, on nodes of as many cores as ranks."""
-    rehearsed = measure.Rehearsed(1, 1, 1, notes, {}, (seconds,), 0.004, 1e10)
+def inputs_of(ranks, per_node, calls, network=None, seconds=(0.01,)):
+    """What a rehearsal of ``calls`` would have found, on nodes of as many cores as ranks."""
+    rehearsed = measure.Rehearsed(1, 1, 1, calls, {}, (seconds,), 0.004, 1e10)
     cluster = predict.Cluster(ranks, per_node, per_node, 1)
     return predict.Inputs(cluster, rehearsed, MpiCommunicator, per_node, network=network)
 

@@ -37,7 +37,9 @@ from tenon_plan.plan.quantities import size as bytes_of
     metavar="COMMAND",
     help='Measure the network with it, e.g. "mpirun -n 2 -ppn 1 -hosts a,b".',
 )
-@click.option("--compute-ms", type=click.FloatRange(0, min_open=True), help="Computing of a step, if known.")
+@click.option(
+    "--compute-ms", type=click.FloatRange(0, min_open=True), help="Computing time of a step, if known."
+)
 @click.option(
     "--idle",
     is_flag=True,

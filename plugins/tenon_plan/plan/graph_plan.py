@@ -16,8 +16,8 @@ import numpy as np
 import tenon
 from tenon.errors import ArgumentError, ConfigError, TenonError
 from tenon.extend import Aval, CapturedGraph, CompiledRunner, ExportedProgram, Node, Ref, sources_of
-from tenon_plan.plan.notes import Result
 from tenon_plan.plan.quantities import duration, size
+from tenon_plan.plan.recorded_calls import Result
 
 #: The most runs and seconds for which a program is measured, after one run that is not.
 RUNS, SECONDS = 200, 1.0

@@ -14,7 +14,7 @@ from pathlib import Path
 from tenon.errors import ConfigError, LaunchError, TrainingError
 from tenon.extend import process_environment, run_parts
 from tenon_plan.plan.graph_plan import GraphPlan
-from tenon_plan.plan.notes import Note, Result
+from tenon_plan.plan.recorded_calls import RecordedCall, Result
 from tenon_plan.plan.rehearsal import STEPS, WARM_STEPS, Task
 from tenon_plan.plan.replay import MARK
 
@@ -30,7 +30,7 @@ class Rehearsed:
     parameters: int
     samples: int
     buckets: int
-    notes: tuple[Note, ...]
+    calls: tuple[RecordedCall, ...]
     memory: Mapping[str, int]
     seconds: tuple[tuple[float, ...], ...]
     processor: float
@@ -93,7 +93,7 @@ def rehearse(
         first["parameters"],
         first["samples"],
         first["buckets"],
-        tuple(Note.read(note) for note in first["notes"]),
+        tuple(RecordedCall.read(recorded) for recorded in first["calls"]),
         first["memory"],
         tuple(tuple(outcome["seconds"]) for outcome in outcomes),
         max(outcome["processor"] for outcome in outcomes),
@@ -106,8 +106,8 @@ def rehearse(
 def replay(rehearsed: Rehearsed, ranks: int) -> Replayed:
     """Time the calls of a step on ``ranks`` ranks of this machine, as one node."""
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
-        path = Path(folder) / "notes.json"
-        path.write_text(json.dumps([asdict(note) for note in rehearsed.notes]))
+        path = Path(folder) / "calls.json"
+        path.write_text(json.dumps([asdict(recorded) for recorded in rehearsed.calls]))
         result = _on_ranks(
             [*run_parts.find_launcher(), "-n", str(ranks)], [str(path)], {"TENON_NUM_THREADS": "1"}
         )

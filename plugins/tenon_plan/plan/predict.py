@@ -17,7 +17,7 @@ import numpy as np
 from tenon.errors import ConfigError
 from tenon.extend import Communicator, engine
 from tenon_plan.plan.measure import Link, Rehearsed, Replayed
-from tenon_plan.plan.notes import LARGE, SMALL, Note
+from tenon_plan.plan.recorded_calls import LARGE, SMALL, RecordedCall
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,10 @@ def between_nodes(inputs: Inputs) -> engine.Traffic:
     total, cluster = engine.Traffic(), inputs.cluster
     if cluster.nodes == 1:
         return total
-    for note in inputs.rehearsed.notes:
-        total += inputs.engine.traffic(note.call, cluster.ranks, cluster.ranks_per_node, beside=note.beside)
+    for recorded in inputs.rehearsed.calls:
+        total += inputs.engine.traffic(
+            recorded.call, cluster.ranks, cluster.ranks_per_node, beside=recorded.beside
+        )
     return total
 
 
@@ -115,7 +117,9 @@ def moved_inside(inputs: Inputs) -> float:
     count = inputs.cluster.ranks_per_node
     if count == 1:
         return 0.0
-    return sum(inputs.engine.traffic(note.call, count, count).moved for note in inputs.rehearsed.notes)
+    return sum(
+        inputs.engine.traffic(recorded.call, count, count).moved for recorded in inputs.rehearsed.calls
+    )
 
 
 def times(inputs: Inputs) -> Times:
@@ -156,8 +160,8 @@ def fit(link: Link, inputs: Inputs, source: str, exact: bool) -> Network:
     The small one depends almost only on latency, the large one on bandwidth: two linear equations.
     """
     rows, network_seconds = [], []
-    for note, seconds in ((SMALL, link.small), (LARGE, link.large)):
-        cost = inputs.engine.traffic(note.call, link.ranks, 1, beside=note.beside)
+    for recorded, seconds in ((SMALL, link.small), (LARGE, link.large)):
+        cost = inputs.engine.traffic(recorded.call, link.ranks, 1, beside=recorded.beside)
         rows.append((cost.sent, cost.rounds))
         elapsed = typical(seconds, inputs.idle) - cost.paused
         network_seconds.append(elapsed - cost.moved / inputs.rehearsed.copied_per_second)
@@ -189,7 +193,7 @@ def _inside(inputs: Inputs) -> float:
     return moved_inside(inputs) / count / rate
 
 
-def bottleneck(times: Times, samples: float, calls: Sequence[Note]) -> str:
+def bottleneck(times: Times, samples: float, calls: Sequence[RecordedCall]) -> str:
     """Return in words what takes most of a step, and what would help."""
     step = times.step
     if step is None:
@@ -203,7 +207,7 @@ def bottleneck(times: Times, samples: float, calls: Sequence[Note]) -> str:
     }
     name = max(parts, key=lambda part: parts[part])
     share = f"{100 * parts[name] / step:.0f} % of a step"
-    summed = sum(note.size for note in calls)
+    summed = sum(recorded.size for recorded in calls)
     match name:
         case "computing" if samples < 1:
             return f"too few samples: the batch has less than one for each rank, and {share} is computing"

@@ -29,7 +29,7 @@ from tenon.data.dataset import Splits
 from tenon.errors import TenonError
 from tenon.extend import Communicator, Session, engine, hookimpl, register, run_parts
 from tenon_plan.plan import memory, step_graph
-from tenon_plan.plan.notes import Note, Result
+from tenon_plan.plan.recorded_calls import RecordedCall, Result
 
 WARM_STEPS, WARM_SECONDS = 5, 2.0
 """Warm-up ends after so many steps or, if earlier, so many seconds."""
@@ -72,7 +72,7 @@ class Rehearsal(Communicator):
         super().__init__(size - 1, size, 0, 1)
         self.overlaps = overlaps
         self._folder = folder
-        self.notes: list[Note] = []
+        self.calls: list[RecordedCall] = []
         self.stop = False
         self._overlapping = False
         self._preallocated = False
@@ -88,7 +88,7 @@ class Rehearsal(Communicator):
         """Record the call, or end the rehearsal."""
         if self.stop:
             raise _AllStepsDone
-        self.notes.append(Note(call, self._preallocated, self._overlapping))
+        self.calls.append(RecordedCall(call, self._preallocated, self._overlapping))
 
     def all_reduce(
         self,
@@ -160,7 +160,7 @@ class StepRecorder:
         self.seconds: list[float] = []
         self.processor: list[float] = []
         """Processor seconds of each step; on a busy machine fewer than the elapsed ones."""
-        self.notes: list[Note] = []
+        self.calls: list[RecordedCall] = []
         self.peak = self.resident = self.arrays = 0
         """The peak bytes of the process, its bytes between steps, and the peak of arrays in one step."""
         self._task, self._communicator = task, communicator
@@ -177,7 +177,7 @@ class StepRecorder:
             self.processor.clear()
             _wait_for_others(self._task)
             memory.reset_peak()
-        self._communicator.notes.clear()
+        self._communicator.calls.clear()
         if self._has_measured_enough():
             self.peak, self.resident = memory.peak(), memory.resident()
             tracemalloc.start()  # NumPy reports its arrays to tracemalloc.
@@ -187,7 +187,7 @@ class StepRecorder:
     def tenon_step_end(self, session: Session, step: int) -> None:
         """Stop timing; after the measured steps, one more is run to trace its arrays."""
         elapsed, used = time.perf_counter() - self._began, time.process_time() - self._used
-        self.notes = list(self._communicator.notes)
+        self.calls = list(self._communicator.calls)
         if tracemalloc.is_tracing():
             self.arrays = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
@@ -233,7 +233,7 @@ def rehearse(task: Task) -> Result:
         "parameters": sum(p.numel() for p in session.model.parameters()),
         "samples": len(session.data.train),
         "buckets": len(communicator.allocated),
-        "notes": [asdict(note) for note in recorder.notes],
+        "calls": [asdict(recorded) for recorded in recorder.calls],
         "seconds": recorder.seconds,
         "processor": statistics.median(recorder.processor),
         "copied_per_second": _copy_rate(),

@@ -1,6 +1,6 @@
 """Repeat the collective calls of a step on real ranks: ``mpirun ... -m tenon_plan.plan.replay FILE``.
 
-With a file of notes it measures the time of these calls and the memory of the communicator. Without one it
+With a file of recorded calls it measures their time and the memory of the communicator. Without one it
 measures a small and a large all-reduce, from which the network's latency and bandwidth are computed.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from tenon import from_numpy, nn, optim
 from tenon.extend import Communicator, engine
 from tenon_plan.plan import memory
-from tenon_plan.plan.notes import LARGE, SMALL, Note, Result
+from tenon_plan.plan.recorded_calls import LARGE, SMALL, RecordedCall, Result
 
 MARK = "tenon plan measured: "
 WARM, WARM_SECONDS = 40, 5.0
@@ -25,20 +25,20 @@ WARM, WARM_SECONDS = 40, 5.0
 ROUNDS, LEAST, SECONDS = 60, 5, 3.0
 
 
-def job(note: Note, communicator: Communicator) -> Callable[[], object]:
+def job(recorded: RecordedCall, communicator: Communicator) -> Callable[[], object]:
     """Return a function that makes the call once; arrays with a row per rank have as many as ranks here."""
-    call = note.call
+    call = recorded.call
     rows = (communicator.size, *call.shape[1:])
     shape = rows if call.kind in ("reduce_scatter", "all_to_all") else call.shape
     dtype = np.dtype(call.dtype) if call.dtype not in ("", "bytes") else np.dtype(np.uint8)
-    if note.preallocated:
+    if recorded.preallocated:
         array = communicator.allocate(int(np.prod(shape)), dtype).reshape(shape)
     else:
         array = np.zeros(shape, dtype)
-    name, out = call.name, array if note.preallocated else None
+    name, out = call.name, array if recorded.preallocated else None
     operation = call.detail.partition(" ")[0]
     match call.kind:
-        case "all_reduce" if note.beside:
+        case "all_reduce" if recorded.beside:
             return lambda: communicator.start_all_reduce(array, operation, name=name).wait()
         case "all_reduce":
             return lambda: communicator.all_reduce(array, operation, out, name=name).wait()
@@ -74,10 +74,10 @@ def seconds_of(jobs: Sequence[Callable[[], object]], communicator: Communicator)
     return seconds
 
 
-def replay(notes: Sequence[Note], communicator: Communicator, before: int) -> Result:
+def replay(calls: Sequence[RecordedCall], communicator: Communicator, before: int) -> Result:
     """Measure the calls on these ranks; ``before`` is the process's memory without a communicator."""
-    seconds = seconds_of([job(note, communicator) for note in notes], communicator)
-    own = sum(note.size for note in notes if note.preallocated)
+    seconds = seconds_of([job(recorded, communicator) for recorded in calls], communicator)
+    own = sum(recorded.size for recorded in calls if recorded.preallocated)
     return {"seconds": seconds, "memory": max(0, memory.peak() - before - own)}
 
 
@@ -85,8 +85,8 @@ def link(communicator: Communicator) -> Result:
     """Measure a small all-reduce, and a large one like those of gradients, between these ranks."""
     nodes = set(communicator.all_gather_bytes(str(communicator.node).encode()))
     result: Result = {"nodes": len(nodes)}
-    for note in (SMALL, LARGE):
-        result[str(note.call.name)] = seconds_of([job(note, communicator)], communicator)
+    for recorded in (SMALL, LARGE):
+        result[str(recorded.call.name)] = seconds_of([job(recorded, communicator)], communicator)
     return result
 
 
@@ -102,13 +102,13 @@ def warm() -> None:
 
 def main() -> None:
     """Run as one rank; rank 0 prints the result."""
-    notes = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else None
-    if notes is not None:
+    calls = json.loads(Path(sys.argv[1]).read_text()) if len(sys.argv) > 1 else None
+    if calls is not None:
         warm()
     before = memory.resident()
     communicator = engine.launch()
-    if notes is not None:
-        result = replay([Note.read(note) for note in notes], communicator, before)
+    if calls is not None:
+        result = replay([RecordedCall.read(recorded) for recorded in calls], communicator, before)
     else:
         result = link(communicator)
     if communicator.rank == 0:

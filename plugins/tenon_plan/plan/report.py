@@ -11,8 +11,8 @@ from rich.table import Table
 from tenon.extend import run_parts
 from tenon_plan.plan import predict
 from tenon_plan.plan.graph_plan import GraphPlan
-from tenon_plan.plan.notes import Note
 from tenon_plan.plan.quantities import duration, size
+from tenon_plan.plan.recorded_calls import RecordedCall
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Plan:
     @property
     def reduced(self) -> int:
         """The bytes that each rank passes to the calls of a step."""
-        return sum(note.size for note in self.notes)
+        return sum(recorded.size for recorded in self.calls)
 
     @property
-    def notes(self) -> tuple[Note, ...]:
+    def calls(self) -> tuple[RecordedCall, ...]:
         """The calls of a step; a single rank needs none of them."""
-        return self.inputs.rehearsed.notes if self.inputs.cluster.ranks > 1 else ()
+        return self.inputs.rehearsed.calls if self.inputs.cluster.ranks > 1 else ()
 
     @property
     def speedup(self) -> float | None:
@@ -113,9 +113,9 @@ class Plan:
             "batch_size": self.batch,
             "parameters": self.inputs.rehearsed.parameters,
             "calls": [
-                {"kind": note.call.kind, "name": note.call.name, "bytes": note.size} for note in self.notes
+                {"kind": each.call.kind, "name": each.call.name, "bytes": each.size} for each in self.calls
             ],
-            "buckets": self.inputs.rehearsed.buckets if self.notes else 0,
+            "buckets": self.inputs.rehearsed.buckets if self.calls else 0,
             "bytes": {
                 "given_per_rank": self.reduced,
                 "sent_per_rank": self.sent,
@@ -149,7 +149,7 @@ class Plan:
     @property
     def bottleneck(self) -> str:
         """The largest part of a step, in words."""
-        text = predict.bottleneck(self.times, self.share, self.notes)
+        text = predict.bottleneck(self.times, self.share, self.calls)
         alone = self.speedup is not None and self.speedup < 1 < self.inputs.cluster.ranks
         return f"one rank alone is faster; {text}" if alone else text
 
@@ -160,7 +160,7 @@ class Plan:
         if cluster.ranks == 1:
             yield "sent", "nothing", "one rank"
         else:
-            calls, buckets = len(self.notes), self.inputs.rehearsed.buckets
+            calls, buckets = len(self.calls), self.inputs.rehearsed.buckets
             yield (
                 "summed over the ranks",
                 size(self.reduced),

@@ -11,7 +11,7 @@ from tenon.data.collate import fetch
 from tenon.errors import CaptureError, TenonError
 from tenon.extend import CapturedGraph, Nested, Session, run_parts
 from tenon_plan.plan.graph_plan import GraphPlan
-from tenon_plan.plan.notes import Result
+from tenon_plan.plan.recorded_calls import Result
 
 
 def plan(session: Session) -> Result:

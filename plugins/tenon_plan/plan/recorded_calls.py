@@ -1,4 +1,4 @@
-"""A collective call as the rehearsal records it and the replay repeats it."""
+"""Collective calls of a training step, as the rehearsal records them and the replay repeats them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Result: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Note:
-    """One call of a step.
+class RecordedCall:
+    """One collective call of a step.
 
     ``preallocated``: its array was allocated by the communicator; ``beside``: it may overlap with computing.
     """
@@ -23,8 +23,8 @@ class Note:
     beside: bool
 
     @classmethod
-    def read(cls, saved: Result) -> Note:
-        """Restore a note from its ``dataclasses.asdict`` after a round trip through JSON."""
+    def read(cls, saved: Result) -> RecordedCall:
+        """Restore a recorded call from its ``dataclasses.asdict`` after a round trip through JSON."""
         call = {**saved["call"], "shape": tuple(saved["call"]["shape"])}
         return cls(engine.Call(**call), saved["preallocated"], saved["beside"])
 
@@ -34,6 +34,6 @@ class Note:
         return engine.array_bytes(self.call)
 
 
-SMALL = Note(engine.Call("all_reduce", "sum", (2,), "float64", "small"), False, False)
-LARGE = Note(engine.Call("all_reduce", "mean", (2 << 20,), "float32", "large"), True, True)
+SMALL = RecordedCall(engine.Call("all_reduce", "sum", (2,), "float64", "small"), False, False)
+LARGE = RecordedCall(engine.Call("all_reduce", "mean", (2 << 20,), "float32", "large"), True, True)
 """Two all-reduces between nodes: one that takes latency only, and one like those of gradients."""

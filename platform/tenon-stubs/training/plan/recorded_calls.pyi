@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon_plan.plan.notes import *
+from tenon_plan.plan.recorded_calls import *
