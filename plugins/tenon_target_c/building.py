@@ -29,7 +29,7 @@ from tenon_target_c.lowering import Lowering, drop_unused
 from tenon_target_c.merging import fold_channels, merge_ends
 from tenon_target_c.program import Program
 from tenon_target_c.scalars import condition, scalar_line
-from tenon_target_c.values import View, holding, reserve
+from tenon_target_c.values import View, buffer_of, reserve
 
 
 def build(graph: CapturedGraph) -> Program:
@@ -82,7 +82,7 @@ def _input(program: Program, node: Node, written: bool) -> View:
         view.buffer.offset = program.arguments.index(node.label)
         return view
     array = np.asarray(node.value.detach().numpy())
-    return holding("state", array) if written else program.weight(array)
+    return buffer_of("state", array) if written else program.weight(array)
 
 
 def _place_results(program: Program) -> None:
@@ -90,7 +90,7 @@ def _place_results(program: Program) -> None:
     graph = program.graph
     for position, ref in enumerate(graph.outputs):
         view = program.views[ref]
-        if view.buffer.kind == "arena" and view.whole:
+        if view.buffer.kind == "arena" and view.fills_buffer:
             view.buffer.kind, view.buffer.offset = "output", position
             continue
         target = reserve("output", view.shape, view.dtype)

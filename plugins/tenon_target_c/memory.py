@@ -16,7 +16,7 @@ from tenon_target_c.values import Buffer, Pointer
 ALIGNMENT = 64
 
 
-def measure_lives(program: Program) -> None:
+def measure_lifetimes(program: Program) -> None:
     """Set the first and last step of each buffer."""
     for position, step in enumerate(program.steps):
         for a in step.args:
@@ -29,7 +29,7 @@ def measure_lives(program: Program) -> None:
 
 def lay_out(program: Program) -> dict[str, dict[str, int]]:
     """Set the offsets of all buffers; return the elements of each kind of memory by C type."""
-    measure_lives(program)
+    measure_lifetimes(program)
     sizes: dict[str, dict[str, int]] = {}
     buffers = program.buffers()
     for kind in ("arena", "weight", "state"):
@@ -37,12 +37,12 @@ def lay_out(program: Program) -> dict[str, dict[str, int]]:
         for ctype in dict.fromkeys(b.ctype for b in buffers if b.kind == kind):
             group = [b for b in buffers if b.kind == kind and b.ctype == ctype]
             unit = max(ALIGNMENT // group[0].memory.itemsize, 1)
-            place = _share if kind == "arena" else _line_up
+            place = _place_by_lifetime if kind == "arena" else _place_in_order
             sizes[kind][ctype] = place(group, unit)
     return sizes
 
 
-def _line_up(buffers: Sequence[Buffer], unit: int) -> int:
+def _place_in_order(buffers: Sequence[Buffer], unit: int) -> int:
     end = 0
     for buffer in buffers:
         buffer.offset = end
@@ -50,7 +50,7 @@ def _line_up(buffers: Sequence[Buffer], unit: int) -> int:
     return end
 
 
-def _share(buffers: Sequence[Buffer], unit: int) -> int:
+def _place_by_lifetime(buffers: Sequence[Buffer], unit: int) -> int:
     placed: list[Buffer] = []
     total = 0
     for buffer in sorted(buffers, key=lambda b: (-b.count, b.first)):

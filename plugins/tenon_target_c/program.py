@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tenon.extend import Graph, Node, Ref
-from tenon_target_c.values import Buffer, Pointer, View, holding, reserve
+from tenon_target_c.values import Buffer, Pointer, View, buffer_of, reserve
 
 #: An argument of a step: a pointer, or C text of a number.
 StepArgument: TypeAlias = "Pointer | str | int | float"
@@ -100,7 +100,7 @@ class Program:
         array = np.asarray(array, order="C")
         key = (array.dtype.name, array.shape, array.tobytes() if array.nbytes < 1 << 20 else _address(array))
         if key not in self.weights:
-            self.weights[key] = holding("weight", array)
+            self.weights[key] = buffer_of("weight", array)
         return self.weights[key]
 
     def dense(self, value: Ref | View) -> View:

@@ -122,14 +122,14 @@ def _compare(first: Program, other: Program, sizes: Mapping[str, int]) -> None:
     """Raise LoweringError unless the programs differ in numbers of their steps only."""
     functions = [[s.function for s in p.steps] for p in (first, other)]
     if functions[0] != functions[1] or first.functions != other.functions:
-        raise _refuse("it has other steps", sizes)
+        raise _refuse("it has different steps", sizes)
     if first.scalar_lines != other.scalar_lines or first.conditions != other.conditions:
-        raise _refuse("numbers that it computes are others", sizes)
+        raise _refuse("it computes different numbers", sizes)
     for own, its in zip(first.buffers(), other.buffers(), strict=True):
         if (own.kind, own.ctype) != (its.kind, its.ctype) or its.count > own.count:
-            raise _refuse("it needs more or other memory", sizes)
+            raise _refuse("it needs more memory, or memory of another type,", sizes)
         if own.kind in ("weight", "state") and not np.array_equal(own.memory, its.memory, equal_nan=False):
-            raise _refuse("a constant table is another", sizes)
+            raise _refuse("a constant table differs", sizes)
 
 
 class _Fitter:

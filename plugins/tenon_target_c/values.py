@@ -104,8 +104,8 @@ class View:
         return bool(self.array.flags.c_contiguous)
 
     @property
-    def whole(self) -> bool:
-        """Whether it fills its buffer in C order."""
+    def fills_buffer(self) -> bool:
+        """Whether the view covers all of its buffer, in C order."""
         return self.dense and self.size == self.buffer.count
 
     def moved(self, array: np.ndarray) -> View:
@@ -136,8 +136,8 @@ def reserve(kind: str, shape: tuple[int, ...], dtype: np.dtype) -> View:
     return View(Buffer(kind, memory), memory.reshape(shape))
 
 
-def holding(kind: str, array: np.ndarray) -> View:
-    """Return a view of a new buffer with the values of ``array``."""
+def buffer_of(kind: str, array: np.ndarray) -> View:
+    """Return a view of a new buffer that holds the values of ``array``."""
     memory = np.ascontiguousarray(array).reshape(-1)
     return View(Buffer(kind, memory), memory.reshape(array.shape))
 

@@ -93,7 +93,8 @@ def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
 
 
 def _all_problems(graph: CapturedGraph, names: frozenset[str], opset: int, text: str) -> str:
-    """Return the text of an error; of ops with a form for some calls, it states why this call has none."""
+    """Extend the text of an error: for ops of which some calls have a form, state why these calls have
+    none."""
     failing = [
         node for node in graph.calls
         if node.name in names and not isinstance(node.op, Composite) and not has_form(node, opset)

@@ -68,7 +68,7 @@ class Builder:
     # --- lines ---
 
     def begin(self, node: Node) -> None:
-        """State the call that the next lines compute."""
+        """Set the call to which the next lines belong."""
         place = " at ".join(filter(None, (node.module, node.where))) or node.name
         if place != self._place:
             self.lines.append(f"// {place}")
@@ -79,7 +79,7 @@ class Builder:
         self._location = self.locations.setdefault(text, f"#l{len(self.locations)}")
 
     def define(self, node: Node, *values: Value) -> None:
-        """State the outputs of ``node``."""
+        """Set the values of the outputs of ``node``."""
         for index, value in enumerate(values):
             self.values[node.out(index)] = value
 
@@ -314,7 +314,8 @@ class Builder:
         return self.dynamic_slice(x, axis, start, size)
 
     def dynamic_slice(self, x: Value, axis: int, start: Size, count: Size) -> Value:
-        """Return ``count`` elements along one axis from a place on, which counts from the end if negative."""
+        """Return ``count`` elements along one axis from the index ``start`` on; negative ones count from the
+        end."""
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         nothing: list[Size] = [0] * x.rank
         place = [*nothing[:axis], start, *nothing[axis + 1 :]]

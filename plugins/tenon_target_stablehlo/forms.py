@@ -15,10 +15,10 @@ Condition: TypeAlias = Callable[[Node], bool]
 
 
 class Form(NamedTuple):
-    """How to write calls of an op."""
+    """The form of an op: the function that writes its calls, and their conditions."""
 
     write: Write
-    #: Whether a call can be written so.
+    #: A predicate of the calls that it can write.
     when: Condition
 
 

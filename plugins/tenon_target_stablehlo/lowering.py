@@ -79,7 +79,8 @@ def in_stablehlo_ops(graph: CapturedGraph) -> CapturedGraph:
 
 
 def _all_problems(graph: CapturedGraph, names: frozenset[str], text: str) -> str:
-    """Return the text of an error; for ops with a form for some calls, it states why it does not apply."""
+    """Extend the text of an error: for ops of which some calls have a form, state why these calls have
+    none."""
     failing = [
         node for node in graph.calls
         if node.name in names and not isinstance(node.op, Composite) and not has_form(node)

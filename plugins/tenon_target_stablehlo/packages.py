@@ -12,7 +12,7 @@ _HINT = "Run: pip install 'tenon-platform[jax]'."
 
 
 def reason() -> str | None:
-    """Return that jax is missing, or None; importing it takes a second or two, which this does not."""
+    """Return a message if jax is not installed, else None; this does not import it, which takes seconds."""
     if importlib.util.find_spec("jax") is None or importlib.util.find_spec("jaxlib") is None:
         return f"running StableHLO needs the package jax. {_HINT}"
     return None

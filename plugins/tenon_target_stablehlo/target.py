@@ -75,7 +75,7 @@ class StableHloTarget(Target):
         return results
 
     def unavailable(self) -> str | None:
-        """Return that jax is missing, or None."""
+        """Return a message if jax is not installed, else None."""
         return reason()
 
 

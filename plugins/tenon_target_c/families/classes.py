@@ -1,4 +1,4 @@
-"""Ops over classes: one-hot rows, the loss of log-probabilities by class.
+"""Ops over classes: one-hot vectors, negative log likelihood.
 
 A class outside of the range ends the run with an error.
 """
@@ -17,7 +17,7 @@ from tenon_target_c.values import SUFFIXES
 
 @emits("one_hot")
 def emit_one_hot(program: Program, node: Node) -> None:
-    """Set one element of each row of zeros."""
+    """Add one-hot vectors: zeros, in which one element of each row is set."""
     index, target = indices(program, node.args[0]), program.new(node)
     if target.size:
         program.step("k_one_hot", index.size, node.attrs["classes"], index, out(target), fallible=True)
@@ -35,7 +35,7 @@ _REDUCTIONS = {"none": 0, "sum": 1, "mean": 2}
 
 @emits("nll_loss", "nll_loss_grad", when=lambda node: node.avals[0].dtype.name in FLOATS)
 def emit_nll_loss(program: Program, node: Node) -> None:
-    """Add the loss of log-probabilities by class, or its gradient."""
+    """Add the negative log likelihood, or its gradient."""
     first, index, target = program.dense(node.args[0]), indices(program, node.args[1]), program.new(node)
     weight = program.dense(node.args[2]) if node.args[2] is not None else "NULL"
     backward = node.name == "nll_loss_grad"

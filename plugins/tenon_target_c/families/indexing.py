@@ -89,8 +89,8 @@ class Places:
     count: int
     first: int
 
-    def turned(self, array: np.ndarray) -> np.ndarray:
-        """Return the result of an indexing with the axes of the index in front."""
+    def indexed_first(self, array: np.ndarray) -> np.ndarray:
+        """Move the axes of the index to the front of an indexing's result."""
         lead = len(self.index.shape)
         return np.moveaxis(array, range(self.first, self.first + lead), range(lead))
 
@@ -102,7 +102,7 @@ def emit_take(program: Program, node: Node) -> None:
     found = places(program, x.shape, node.args[1:], node.attrs["layout"])
     moved = program.dense(x.moved(x.array.transpose(found.order)))
     table = moved.reshaped(math.prod(moved.shape[: found.count]), *moved.shape[found.count :])
-    turned = target.moved(found.turned(target.array))
+    turned = target.moved(found.indexed_first(target.array))
     if turned.dense:
         _look_up(program, table, found.index, turned)
         return
@@ -137,7 +137,7 @@ def emit_put(program: Program, node: Node) -> None:
     turned = x.array.transpose(found.order)
     kept = [s for a, s in enumerate(x.shape) if a in found.order[found.count :]]
     shape = (*kept[: found.first], *found.index.shape, *kept[found.first :])
-    rows = program.dense(y.moved(found.turned(np.broadcast_to(y.array, shape))))
+    rows = program.dense(y.moved(found.indexed_first(np.broadcast_to(y.array, shape))))
     place = target.moved(target.array.transpose(found.order))
     table = program.copy(x.moved(turned), place if place.dense else None)
     width = math.prod(table.shape[found.count :])

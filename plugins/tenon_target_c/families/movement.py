@@ -134,7 +134,7 @@ def _adds(node: Node) -> bool:
 
 
 def _move_back(program: Program, node: Node, move: Callable[[Tensor], Tensor]) -> None:
-    """Add the transpose of ``move``."""
+    """Add the gradient of ``move``: elements are added at the positions from which it takes them."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         table = program.weight(_places(target.shape, move))
@@ -143,14 +143,14 @@ def _move_back(program: Program, node: Node, move: Callable[[Tensor], Tensor]) -
 
 @emits("fold", when=_adds)
 def emit_fold(program: Program, node: Node) -> None:
-    """Add up patches."""
+    """Add patches into images (col2im)."""
     attrs = {k: v for k, v in node.attrs.items() if k != "sizes"}
     _move_back(program, node, lambda places: ops.unfold(places, **attrs))
 
 
 @emits("fold_axis", when=_adds)
 def emit_fold_axis(program: Program, node: Node) -> None:
-    """Add up windows along an axis."""
+    """Add windows into an axis."""
     size = node.args[0].aval.shape[-1]
     axis, step = node.attrs["axis"], node.attrs["step"]
     _move_back(program, node, lambda places: ops.unfold_axis(places, axis=axis, size=size, step=step))
@@ -158,13 +158,13 @@ def emit_fold_axis(program: Program, node: Node) -> None:
 
 @emits("strided_sum", when=lambda node: _adds(node) and _is_distinct(node))
 def emit_strided_sum(program: Program, node: Node) -> None:
-    """Add up elements of a strided window at their addresses."""
+    """Add the elements of a strided view into the array behind it."""
     _move_back(program, node, lambda places: ops.strided_read(places, **node.attrs))
 
 
 @emits("cross")
 def emit_cross(program: Program, node: Node) -> None:
-    """Add vector products along an axis of three."""
+    """Add cross products along an axis of size 3."""
     x, y = (program.view(a) for a in node.args)
     target, axis = program.new(node), node.attrs["axis"]
     if not target.size:

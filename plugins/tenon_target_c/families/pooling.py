@@ -113,7 +113,7 @@ def emit_adaptive_pool_gradient(program: Program, node: Node) -> None:
 
 @emits("max_pool_indices", when=_compares)
 def emit_max_pool_indices(program: Program, node: Node) -> None:
-    """Add the place of the largest element of each window."""
+    """Add the index of the maximum of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         program.step(_kernel("k_max_pool_indices", x), geometry(x.shape, target.shape, node), x, out(target))
@@ -121,7 +121,7 @@ def emit_max_pool_indices(program: Program, node: Node) -> None:
 
 @emits("adaptive_max_pool_indices", when=_compares)
 def emit_adaptive_max_pool_indices(program: Program, node: Node) -> None:
-    """Add the place of the largest element of windows that give an output of a certain size."""
+    """Add the index of the maximum of each of the windows that give an output of a certain size."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         program.step(

@@ -15,13 +15,13 @@ from tenon_target_c.program import Program, out, shape_text
 from tenon_target_c.values import Pointer, View, reserve
 
 
-def panels(program: Program, weight: Ref, turned: bool = True) -> View:
-    """Return the transpose of a weight, or if not ``turned`` itself, as packed columns."""
+def panels(program: Program, weight: Ref, transposed: bool = True) -> View:
+    """Return the transpose of a weight, or if not ``transposed`` itself, as packed columns."""
     known = program.known(weight)
     if known is not None:
-        return program.weight(pack_columns(known.T if turned else known))
+        return program.weight(pack_columns(known.T if transposed else known))
     view = program.view(weight)
-    matrix = view.array.T if turned else view.array
+    matrix = view.array.T if transposed else view.array
     k, n = matrix.shape
     packed = program.scratch(k * rounded(n))
     row, column = view.moved(matrix).strides

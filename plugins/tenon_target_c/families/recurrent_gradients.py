@@ -1,4 +1,4 @@
-"""Gradients of recurrent layers: a kernel goes back through the steps, products over all rows follow."""
+"""Gradients of recurrent layers: a kernel backpropagates through the steps; products over all rows follow."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def emit_lstm_gradient(program: Program, node: Node) -> None:
     more: list[Pointer | str] = [out(v) if v is not None else "NULL" for v in (projected, high)]
     given = map(program.dense, (g, states, h0, c0, gates, cells))
     program.step(
-        "k_lstm_gradient", *sizes_of(node), hidden, width, *given, panels(program, w_hh, turned=False),
-        panels(program, w_hr, turned=False) if w_hr is not None else "NULL",
+        "k_lstm_gradient", *sizes_of(node), hidden, width, *given, panels(program, w_hh, transposed=False),
+        panels(program, w_hr, transposed=False) if w_hr is not None else "NULL",
         out(state), out(cell), out(sums), out(previous), *more, out(scratch),
     )  # fmt: skip
     inputs, weight = _weights(program, x, w_ih)
@@ -84,7 +84,7 @@ def emit_gru_gradient(program: Program, node: Node) -> None:
     state = program.copy(program.view(g_last), program.new(node, 1))
     program.step(
         "k_gru_gradient", *sizes_of(node), hidden, *map(program.dense, (g, states, h0, gates, more)),
-        panels(program, w_hh, turned=False), out(state), out(sums), out(own), out(previous),
+        panels(program, w_hh, transposed=False), out(state), out(sums), out(own), out(previous),
         out(program.scratch(node.attrs["sizes"][0] * DEPTH)),
     )  # fmt: skip
     inputs, weight = _weights(program, x, w_ih)
@@ -106,7 +106,7 @@ def emit_rnn_gradient(program: Program, node: Node) -> None:
     relu = node.attrs.get("nonlinearity", "tanh") == "relu"
     program.step(
         "k_rnn_gradient", *sizes_of(node), hidden, *map(program.dense, (g, states, h0)),
-        panels(program, w_hh, turned=False), relu, out(state), out(sums), out(previous),
+        panels(program, w_hh, transposed=False), relu, out(state), out(sums), out(previous),
         out(program.scratch(node.attrs["sizes"][0] * DEPTH)),
     )  # fmt: skip
     inputs, weight = _weights(program, x, w_ih)

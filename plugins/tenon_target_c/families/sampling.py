@@ -1,4 +1,4 @@
-"""Reads at the places of a grid (``grid_sample``), grids of affine maps, and sums of bags of rows."""
+"""Grid sampling, affine grids, and sums of bags of rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PADDINGS = {"zeros": 0, "border": 1, "reflection": 2}
 
 @emits("grid_places", when=lambda node: node.args[0].aval.dtype.name in FLOATS)
 def emit_places(program: Program, node: Node) -> None:
-    """Add the places that the taps of a grid read."""
+    """Add the indices of the elements from which each point of a grid is interpolated (its taps)."""
     grid, target, a = program.dense(node.args[0]), program.new(node), node.attrs
     if target.size:
         sizes = f"(const long[]){shape_text(a['sizes'])}"
@@ -37,7 +37,7 @@ def _fits(node: Node) -> bool:
 
 @emits("tap_sum", "tap_spread", "tap_dot", when=_fits)
 def emit_taps(program: Program, node: Node) -> None:
-    """Add weighted reads at places, or one of their transposes."""
+    """Add the weighted sums of the taps, or one of their gradients."""
     first, second = (program.dense(a) for a in node.args[:2])
     places, target = indices(program, node.args[2]), program.new(node)
     if not target.size:
@@ -61,7 +61,7 @@ def _maps(node: Node) -> bool:
 
 @emits("affine_grid", when=_maps)
 def emit_affine_grid(program: Program, node: Node) -> None:
-    """Add the images of all pixels under affine maps."""
+    """Add the coordinates to which affine maps take all pixels."""
     theta, target = program.view(node.args[0]), program.new(node)
     if target.size:
         points = _points(program, node, theta.shape[1])

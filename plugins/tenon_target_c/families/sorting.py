@@ -1,4 +1,4 @@
-"""Order: sorting, binary search, running extremes, running log-sums."""
+"""Sorting, binary search, cumulative maxima and minima, cumulative log-sum-exp."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _is_sortable(node: Node) -> bool:
 
 @emits("argsort", when=_is_sortable)
 def emit_argsort(program: Program, node: Node) -> None:
-    """Add the places of the elements in order, along an axis that is moved to the end."""
+    """Add the indices that sort the elements along an axis, which is moved to the end."""
     x, target = program.view(node.args[0]), program.new(node)
     if not target.size:
         return
@@ -45,7 +45,7 @@ def _searches(node: Node) -> bool:
 
 @emits("searchsorted", when=_searches)
 def emit_search(program: Program, node: Node) -> None:
-    """Add where numbers would be put into sorted rows."""
+    """Add the positions at which numbers would be inserted into sorted rows."""
     x, y, target = program.dense(node.args[0]), program.dense(node.args[1]), program.new(node)
     if not target.size:
         return
@@ -65,7 +65,7 @@ def _sides(x: View, axis: int) -> tuple[int, int, int]:
 
 @emits("running_extreme", when=_searches)
 def emit_running_extreme(program: Program, node: Node) -> None:
-    """Add the place of the extreme so far."""
+    """Add the index of the cumulative maximum or minimum."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         kernel = f"k_running_extreme_{SUFFIXES[x.dtype.name]}"
@@ -75,7 +75,7 @@ def emit_running_extreme(program: Program, node: Node) -> None:
 
 @emits("logcumsumexp", when=lambda node: node.avals[0].dtype.name in ("float32", "float64"))
 def emit_logcumsumexp(program: Program, node: Node) -> None:
-    """Add logarithms of running sums of exponentials."""
+    """Add the cumulative log-sum-exp."""
     x, target = program.dense(node.args[0]), program.new(node)
     if target.size:
         kernel = f"k_logcumsumexp_{SUFFIXES[x.dtype.name]}"

@@ -1,5 +1,5 @@
 /* For T = f32 f64. */
-/* The transpose of `k_adaptive_pool`. */
+/* The gradient of `k_adaptive_pool`. */
 void k_adaptive_pool_gradient_$(const long *g, const T *grad, T *out)
 {
     const long image = g[1] * g[2] * g[3];

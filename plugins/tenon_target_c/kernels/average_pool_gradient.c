@@ -1,5 +1,5 @@
 /* For T = f32 f64. */
-/* The transpose of `k_average_pool`: the share of each window's gradient at all its elements. */
+/* The gradient of `k_average_pool`: each window's gradient over its divisor, added to all of its elements. */
 void k_average_pool_gradient_$(const long *g, const T *grad, T divisor, int padded, T *out)
 {
     const long image = g[1] * g[2] * g[3];

@@ -4,8 +4,8 @@
    it has 8 floats more than the images of a group. */
 #define K_POSITIONS 192
 
-/* Rows of the weights start as a whole panel of 6, so that panel i of depth k begins at i * k; the part of it
-   from p on begins p * rows later, and the last panel may have fewer rows. */
+/* Row i of the weights, a multiple of 6, begins the panel at i * k, as all panels before it have 6 rows; in a panel
+   of `rows` rows (the last may have fewer than 6), element p along k begins p * rows later. */
 static void k_convolution_rows(long m, long count, long depth, long p, long k, const float *weight,
                                const float *panels, float *out, long positions, const float *bias,
                                const float *addend, int relu)

@@ -1,6 +1,6 @@
 /* For T = f32 f64. */
-/* The rows of grad[count][n] added up by index in out[rows][n]; `padding` is ignored. Returns 1 if an index is
-   outside of the table. */
+/* The sums of the rows of grad[count][n] with each index, in out[rows][n]; the index `padding` is ignored. Returns
+   1 if an index is outside of the table. */
 int k_embedding_gradient_$(long count, long rows, long n, const T *grad, const int64_t *index, long padding,
                            T *out)
 {

@@ -14,7 +14,7 @@
 typedef float k_f8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t k_i8 __attribute__((vector_size(32), aligned(4), may_alias));
 
-/* A row of 16: the sum of another one and a number, the sum with another one, ReLU. */
+/* On rows of 16 floats: t = x + a number, t += x, and ReLU. */
 static inline void k_start_row(float *t, const float *x, float start)
 {
     *(k_f8 *)t = *(const k_f8 *)x + start;
@@ -49,7 +49,7 @@ static inline void k_relu_row(float *t)
         memcpy(sums, s, sizeof s);                                                            \
     }
 
-/* One row: four sums for each column, as one alone would wait for itself. */
+/* One row of sums, four accumulators a column: the additions to a single one would wait for each other. */
 static void k_tile_1(long k, const float *a, const float *b, float *sums)
 {
     k_f8 s[4][2];
@@ -146,7 +146,7 @@ void k_pack_columns(long k, long n, const float *b, long row, long column, float
     }
 }
 
-/* Copy less than 16 floats. A loop would become a call, or an instruction of a long start. */
+/* Copy fewer than 16 floats. Compilers turn a loop into a call of memcpy, or an instruction that is slow to start. */
 static inline void k_copy_some(float *to, const float *from, long count)
 {
     if (count & 8) {
@@ -172,8 +172,8 @@ static inline const float *k_whole_row(const float *from, long columns, float *w
     return wide;
 }
 
-/* Store a tile of sums: on top of what c has unless `first`, and finished if `last`; `row_bias`, `column_bias` and
-   `addend` may be NULL. */
+/* Store a tile of sums: added to those in c unless `first`; with biases, addend and ReLU if `last`. `row_bias`,
+   `column_bias` and `addend` may be NULL. */
 static void k_store(const float *restrict sums, long rows, long columns, float *restrict c, long row, int first, int last,
                     const float *row_bias, const float *column_bias, const float *addend, int relu)
 {

@@ -1,8 +1,8 @@
-/* Layers of 8-bit integers. Activations are 16-bit integers with their zero point taken off, in rows of `depth`
+/* Layers of 8-bit integers. Activations are 16-bit integers minus their zero point, in rows of `depth`
    numbers (k rounded up to 16, filled up with zeros); weights are rows of int8 of the same depth. Sums are exact. */
 #include <string.h>
 
-/* To 0..255: the nearest of x / step + zero. */
+/* Quantize to 0..255: x / step + zero, rounded to nearest. */
 static uint8_t k_to_steps(float x, float step, float zero)
 {
     const float y = rintf(x / step + zero);
@@ -31,8 +31,7 @@ void k_int8_from_steps(long rows, long k, const uint8_t *x, int zero, int16_t *o
     }
 }
 
-/* By the largest magnitude of all numbers, which becomes 127; *step is what 1 stands for, NaN if a number is not
-   finite. */
+/* Quantize so that the largest magnitude becomes 127; *step receives the scale, NaN if a number is not finite. */
 void k_int8_dynamic(long rows, long k, const float *x, float *step, int16_t *out)
 {
     const long depth = (k + 15) / 16 * 16;
@@ -50,7 +49,7 @@ void k_int8_dynamic(long rows, long k, const float *x, float *step, int16_t *out
             out[i] = (int16_t)rintf(x[i] * factor);
 }
 
-/* The sums of 4 rows of weights with a row of x. */
+/* The products of 4 rows of weights and a row of x. */
 static void k_four_sums(long depth, const int16_t *restrict x, const int8_t *restrict w, int32_t *restrict sums)
 {
     int32_t a = 0, b = 0, c = 0, d = 0;
@@ -74,8 +73,8 @@ static int32_t k_one_sum(long depth, const int16_t *restrict x, const int8_t *re
     return sum;
 }
 
-/* out[r * row + n * column] = the sum of row r of x and row n of the weights, times scale[n] * step, plus bias[n]
-   (which may be NULL), after ReLU; as float, or as steps of 0..255 if `steps` is not NULL. */
+/* out[r * row + n * column] = the product of row r of x and row n of the weights, times scale[n] * step, plus bias[n]
+   (which may be NULL), after ReLU; as float, or quantized to 0..255 if `steps` is not NULL. */
 void k_int8_product(long rows, long count, long depth, const int16_t *x, const int8_t *weight, const float *scale,
                     const float *bias, float step, int relu, float *out, uint8_t *steps, float out_step,
                     int out_zero, long row, long column)

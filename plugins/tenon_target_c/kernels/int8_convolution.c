@@ -1,4 +1,4 @@
-/* Convolution of 8-bit integers: x has them with the zero point taken off, so that padding is 0. The windows of 64
+/* Convolution of 8-bit integers: x is minus its zero point, so that padding is 0. The windows of 64
    output positions are packed at a time, into `packed` (64 * depth). `g` as in windows.c; the other arguments as
    those of k_int8_product. */
 void k_int8_convolution(const long *g, const int16_t *x, const int8_t *weight, const float *scale,

@@ -1,4 +1,4 @@
-/* The largest of each window; padding never is. `g` as in pooling.c. */
+/* The maximum of each window, without padding. `g` as in pooling.c. */
 void k_int8_max_pool(const long *g, const uint8_t *x, uint8_t *out)
 {
     const long image = g[1] * g[2] * g[3];

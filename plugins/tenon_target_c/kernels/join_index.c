@@ -1,5 +1,5 @@
-/* Places in an array of several indexed axes, axis by axis: `places` = places * n + index. Returns 1 if an index is
-   outside of its axis; negative ones count from the end. */
+/* Flat indices over several indexed axes, axis by axis: `places` = places * n + index. Returns 1 if an index is
+   out of range of its axis; negative ones count from the end. */
 int k_join_index(long count, long n, const int64_t *index, int64_t *places)
 {
     for (long i = 0; i < count; i++) {

@@ -54,7 +54,7 @@ static inline float k_minimumf(float a, float b) { return (a < b) | (a != a) ? a
 static inline double k_maximum(double a, double b) { return (a > b) | (a != a) ? a : b; }
 static inline double k_minimum(double a, double b) { return (a < b) | (a != a) ? a : b; }
 
-/* The whole part, as an integer; NaN and what no int64_t holds give the smallest one, as processors do. */
+/* x truncated to an integer; NaN and numbers out of range give the smallest int64_t, as processors do. */
 static inline int64_t k_whole(double a)
 {
     return a >= -9223372036854775808.0 && a < 9223372036854775808.0 ? (int64_t)a : INT64_MIN;

@@ -1,6 +1,5 @@
 /* For T = f32 f64. */
-/* grad at the first largest element of each window, or its last NaN, added up where windows overlap; `g` as in
-   pooling.c. */
+/* grad at the first maximum of each window, or its last NaN; summed where windows overlap. `g` as in pooling.c. */
 void k_max_pool_gradient_$(const long *g, const T *grad, const T *x, T *out)
 {
     const long image = g[1] * g[2] * g[3];

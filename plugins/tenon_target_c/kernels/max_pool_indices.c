@@ -1,6 +1,5 @@
 /* For T = f32 f64 i32 i64 i16 i8 u8. */
-/* The place of the first largest element (the last NaN) of each window, among those of its image; `g` as in
-   pooling.c. */
+/* The flat index, within its image, of the first maximum (the last NaN) of each window. `g` as in pooling.c. */
 void k_max_pool_indices_$(const long *g, const T *x, int64_t *out)
 {
     const long image = g[1] * g[2] * g[3];

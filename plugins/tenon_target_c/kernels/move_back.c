@@ -1,5 +1,5 @@
 /* For T = f32 f64 i32 i64 i16 i8 u8. */
-/* The transposes of the moves: out[table[i]] += x[i], for places from 0; -1 stands for none. */
+/* The gradients of moves: out[table[i]] += x[i]; -1 stands for no element. */
 void k_move_back_$(long count, long n, const T *x, const int32_t *table, T *out)
 {
     for (long i = 0; i < n; i++)

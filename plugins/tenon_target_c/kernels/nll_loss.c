@@ -1,7 +1,7 @@
 /* For T = f32 f64. */
-/* Losses of log-probabilities x[outer][classes][inner] by class: minus the one of each target, times its class's
-   weight (`weight` may be NULL). `reduction` is 0 for one loss each, 1 for their sum, 2 for the mean by weight.
-   Targets equal to `ignored` count as 0. Returns 1 if a target is no class. */
+/* Negative log likelihood: minus the log-probability x[outer][classes][inner] of each target, times the weight of
+   its class (`weight` may be NULL). `reduction` is 0 for none, 1 for the sum, 2 for the weighted mean. The loss of
+   targets equal to `ignored` is 0. Returns 1 if a target is no class. */
 int k_nll_loss_$(long outer, long classes, long inner, const T *x, const int64_t *target, const T *weight,
                  int reduction, long ignored, T *out)
 {

@@ -3,7 +3,7 @@
    in plain loops along the lines of the output. */
 
 /* The output positions [first, last) of line h of plane d for which element t of the window is inside the input.
-   Returns the place under position 0. */
+   Returns the index of the input element for position 0. */
 static long k_span_under_$(const long *g, long t, long d, long h, long *first, long *last)
 {
     const long z = d * g[12] + t / (g[10] * g[11]) * g[18] - g[15];
@@ -40,7 +40,7 @@ void k_plain_convolution_$(const long *g, const T *x, const T *weight, const T *
     }
 }
 
-/* The transpose: grad has the shape of the convolution's output, out that of its input. */
+/* The transposed convolution: grad has the shape of the convolution's output, out that of its input. */
 void k_plain_transposed_convolution_$(const long *g, const T *grad, const T *weight, T *out)
 {
     const long inputs = g[1] / g[21], outputs = g[5] / g[21], taps = g[9] * g[10] * g[11];

@@ -1,4 +1,4 @@
-/* Write rows of `bytes` to places of a table: out[places[i]] = x[i]; of equal places the last counts. */
+/* Write rows of `bytes` to rows of a table: out[places[i]] = x[i]; of equal indices the last one counts. */
 #include <string.h>
 
 void k_put_rows(long count, long bytes, const void *x, const int64_t *places, void *out)

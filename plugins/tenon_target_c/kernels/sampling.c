@@ -1,6 +1,6 @@
 /* For T = f32 f64. */
-/* Reads at the places of a grid: `weights` and `places` are [n][taps][points], `x` is [n][channels][cells], `grad`
-   [n][channels][points]. A place below 0 stands for none. */
+/* Grid sampling: `weights` and `places` (flat indices into x) are [n][taps][points], `x` is [n][channels][cells],
+   `grad` [n][channels][points]. An index below 0 stands for no element. */
 #include <math.h>
 
 /* The coordinate u, clipped or reflected into 0..size - 1: `padding` is 0 zeros, 1 border, 2 reflection. */
@@ -19,8 +19,8 @@ static T k_folded_$(T u, T size, int padding, int align)
     return u;
 }
 
-/* Places in an image of sizes[0..rank - 1] from grid[n][points][rank], the last axis first: `taps` along each axis
-   (1 nearest, 2 linear, 4 cubic). */
+/* Flat indices into an image of sizes[0..rank - 1] from grid[n][points][rank], the last axis first: `taps` along
+   each axis (1 nearest, 2 linear, 4 cubic). */
 void k_grid_places_$(long n, long points, long rank, const long *sizes, long taps, int padding, int align,
                      const T *grid, int64_t *places)
 {
@@ -63,7 +63,7 @@ void k_tap_sum_$(long n, long channels, long cells, long taps, long points, cons
         }
 }
 
-/* The transpose of k_tap_sum for x. */
+/* The gradient of k_tap_sum for x. */
 void k_tap_spread_$(long n, long channels, long cells, long taps, long points, const T *grad, const T *weights,
                     const int64_t *places, T *out)
 {

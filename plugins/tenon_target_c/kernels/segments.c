@@ -24,7 +24,7 @@ int k_segment_sum_$(long bags, long end, long n, const T *x, const int64_t *offs
     return 0;
 }
 
-/* The transpose, for `rows` rows: those of no bag are 0. */
+/* The gradient for `rows` rows: those in no bag get 0. */
 int k_segment_spread_$(long bags, long end, long n, const T *x, const int64_t *offsets, long rows, T *out)
 {
     if (!k_offsets_fit_$(bags, offsets, end))

@@ -1,7 +1,7 @@
 /* Special functions; those of floats are computed in double precision. */
 #include <math.h>
 
-/* The number whose erf is x: an approximation, then Newton's method. */
+/* The inverse of erf: an approximation, then Newton's method. */
 double k_erfinv(double x)
 {
     const double a = fabs(x), z = x * x;
@@ -26,7 +26,7 @@ float k_erfinvf(float x)
     return (float)k_erfinv(x);
 }
 
-/* The logarithmic derivative of the gamma function: a recurrence, a reflection, an asymptotic series. */
+/* Digamma, the logarithmic derivative of the gamma function, by recurrence, reflection and asymptotic series. */
 double k_digamma(double x)
 {
     double result = 0.0, z;

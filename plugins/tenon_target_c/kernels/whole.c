@@ -17,14 +17,14 @@ int64_t k_whole_divide(int64_t a, int64_t b)
     return a / b;
 }
 
-/* What floor_divide leaves, of the sign of b. */
+/* The remainder of floor_divide, with the sign of b. */
 int64_t k_whole_remainder(int64_t a, int64_t b)
 {
     const int64_t r = b == 0 || b == -1 ? 0 : a % b;
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-/* What is left of the sign of a. */
+/* The remainder of a division rounded towards zero, with the sign of a. */
 int64_t k_whole_fmod(int64_t a, int64_t b)
 {
     return b == 0 || b == -1 ? 0 : a % b;

@@ -15,7 +15,7 @@ static void k_copy_line(float *to, const float *from, long count)
         to[i] = from[i];
 }
 
-/* The place of an output position, and of an element of the window. */
+/* The coordinates of an output position, and of an element of the window. */
 typedef struct {
     long z, y, x;
 } k_place;
@@ -72,7 +72,7 @@ static void k_window_row(const long *g, const float *x, k_place tap, k_place fro
 }
 
 /* The same for an image that has its padding and can be read 8 floats beyond its end: lines are copied 8 floats at
-   a time, and what is too much is overwritten by the next line. */
+   a time, and the excess is overwritten by the next line. */
 static void k_padded_row(const long *g, const float *x, k_place tap, k_place from, long count, float *row)
 {
     const long height = g[7], width = g[8], stride = g[14];

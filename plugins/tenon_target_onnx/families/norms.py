@@ -1,4 +1,4 @@
-"""Softmax and normalisations that ONNX has as one operator, and the loss of log-probabilities."""
+"""Softmax and normalisations that ONNX has as one operator, and negative log likelihood."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _is_whole(part: slice, size: Size) -> bool:
 
 
 def _at(b: Builder, x: Value, axis: int, place: Size) -> Value:
-    """Return the part at one place of an axis, which becomes 1."""
+    """Return the slice at one index of an axis, whose size becomes 1."""
     size = x.shape[axis]
     if is_number(place) and is_number(size):
         first = int(place) + (int(size) if place < 0 else 0)

@@ -112,7 +112,7 @@ def write_position(b: Builder, node: Node) -> Value:
 
 
 def _running_sum(b: Builder, x: Value, node: Node) -> Value:
-    """Return sums along an axis whose size may change: multiples of the place if all elements are equal.
+    """Return sums along an axis whose size may change: multiples of the position if all elements are equal.
 
     Others are multiplied by a triangle of ones.
     """

@@ -55,7 +55,7 @@ def test_what_has_no_program_for_all_sizes_is_refused():
     ):
         CTarget().lowered(unlimited)
     with pytest.raises(
-        LoweringError, match=r"more or other memory|a constant table is another at batch = 15"
+        LoweringError, match=r"more memory, or memory of another type|a constant table differs at batch = 15"
     ):
         CTarget().write(table, None, None)
 

@@ -1,5 +1,5 @@
 /* For T = f32 f64 i32 i64 i16 i8 u8. */
-/* Smallest elements of the middle axis of x[outer][n][inner]. */
+/* Minima along the middle axis of x[outer][n][inner]. */
 void k_amin_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += inner) {

@@ -6,8 +6,8 @@ static int k_before_$(T a, T b, int descending)
     return descending ? down : up;
 }
 
-/* The places of the elements of each row of x[rows][n] in order, from `start` on: out[rows][count]. Equal elements
-   stay in order: pieces of 1, 2, 4, ... elements are merged. `order` has 2 * n integers. */
+/* The indices that sort each row of x[rows][n], from position `start` on: out[rows][count]. A stable merge sort of
+   runs of 1, 2, 4, ... elements. `order` has 2 * n integers. */
 void k_argsort_$(long rows, long n, const T *x, int descending, long start, long count, int64_t *out,
                  int64_t *order)
 {

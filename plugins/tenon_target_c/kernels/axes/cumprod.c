@@ -1,5 +1,5 @@
 /* For T = f32 f64 i64. */
-/* Running products along the middle axis of x[outer][n][inner]. */
+/* Cumulative products along the middle axis of x[outer][n][inner]. */
 void k_cumprod_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += n * inner) {

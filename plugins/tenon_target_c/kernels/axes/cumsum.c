@@ -1,5 +1,5 @@
 /* For T = f32 f64 i64. */
-/* Running sums along the middle axis of x[outer][n][inner]. */
+/* Cumulative sums along the middle axis of x[outer][n][inner]. */
 void k_cumsum_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += n * inner) {

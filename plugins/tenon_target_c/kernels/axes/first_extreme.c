@@ -1,5 +1,5 @@
 /* For T = f32 f64 i64 i32 i16 i8 u8. */
-/* The index of the first largest, or smallest, element along the middle axis of x[outer][n][inner]. */
+/* The index of the first maximum, or minimum, along the middle axis of x[outer][n][inner]. */
 static inline void k_first_extreme_$(int largest, long outer, long n, long inner, const T *x, int64_t *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner)

@@ -1,6 +1,6 @@
 /* For T = f32 f64 i32 i64 i16 i8 u8. */
 /* out[o][i][j] = x[o][index[o][i][j]][j]: elements along the middle axis of x[outer][n][inner], for an index of
-   `count` places. Returns 1 if an index is outside. */
+   `count` elements. Returns 1 if an index is out of range. */
 int k_gather_$(long outer, long n, long inner, long count, const T *x, const int64_t *index, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner)

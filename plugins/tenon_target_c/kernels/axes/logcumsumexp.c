@@ -1,5 +1,5 @@
 /* For T = f32 f64. */
-/* Logarithms of running sums of exponentials along the middle axis of x[outer][n][inner]. */
+/* Cumulative log-sum-exp along the middle axis of x[outer][n][inner]. */
 void k_logcumsumexp_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += n * inner) {

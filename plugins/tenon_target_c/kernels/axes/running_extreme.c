@@ -1,6 +1,6 @@
 /* For T = f32 f64 i32 i64. */
-/* The place of the largest (smallest) element so far along the middle axis of x[outer][n][inner], the last of equal
-   ones; NaN counts as extreme. */
+/* The index of the cumulative maximum (minimum) along the middle axis of x[outer][n][inner], the last of equal
+   ones; NaN counts as the maximum (minimum). */
 void k_running_extreme_$(long outer, long n, long inner, const T *x, int largest, int64_t *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += n * inner)

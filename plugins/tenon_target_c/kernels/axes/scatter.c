@@ -1,6 +1,6 @@
 /* For T = f32 f64 i32 i64 i16 i8 u8. */
-/* out[o][index[o][i][j]][j] takes y[o][i][j] in: `how` is 0 write, 1 add, 2 multiply, 3 the larger, 4 the smaller.
-   Returns 1 if an index is outside. */
+/* out[o][index[o][i][j]][j] is combined with y[o][i][j]: `how` is 0 write, 1 add, 2 multiply, 3 maximum,
+   4 minimum. Returns 1 if an index is out of range. */
 int k_scatter_$(long outer, long n, long inner, long count, const T *y, const int64_t *index, int how, T *out)
 {
     for (long o = 0; o < outer; o++, out += n * inner)

@@ -1,6 +1,6 @@
 /* For T = f32 f64 i32 i64. */
-/* Where the numbers y[rows][count] would be put into the sorted rows x[rows][n] (one for all if `shared`): before
-   equal ones, or after them if `right`. NaN counts as largest. */
+/* The positions at which y[rows][count] would be inserted into the sorted rows x[rows][n] (one for all if `shared`):
+   before equal elements, or after them if `right`. NaN counts as largest. */
 void k_searchsorted_$(long rows, long n, long count, const T *x, int shared, const T *y, int right, int64_t *out)
 {
     for (long r = 0; r < rows; r++, x += shared ? 0 : n)

@@ -1,5 +1,5 @@
 /* For T = f64 i32 i64. */
-/* Sums of the middle axis of x[outer][n][inner]. */
+/* Sums along the middle axis of x[outer][n][inner]. */
 void k_sum_$(long outer, long n, long inner, const T *x, T *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += inner) {

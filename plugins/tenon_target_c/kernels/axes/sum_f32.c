@@ -1,4 +1,4 @@
-/* Sums of the middle axis of x[outer][n][inner]. */
+/* Sums along the middle axis of x[outer][n][inner]. */
 void k_sum_f32(long outer, long n, long inner, const float *x, float *out)
 {
     for (long o = 0; o < outer; o++, x += n * inner, out += inner) {
