@@ -344,7 +344,7 @@ def test_what_is_called_by_name_or_once_with_nothing_is_calibrated():
     assert isinstance(small[0], StaticConv) and isinstance(small[2], StaticLinear)
     np.testing.assert_allclose(result(small, x), result(model, x), atol=0.05)
     with pytest.raises(
-        QuantizationError, match=r"'0' has one step, and its observer returns limits of shape \[2\]"
+        QuantizationError, match=r"'0' has one scale, but its observer returns limits of shape \[2\]"
     ):
         tenon.quantize(model, Int8(observer="PerChannelMinMax"), [x])
 

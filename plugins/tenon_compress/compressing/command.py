@@ -74,7 +74,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
     "points",
     type=click.FloatRange(0, 100),
     metavar="POINTS",
-    help="Leave layers unquantized until --quantize loses at most so many points of accuracy.",
+    help="Leave layers unquantized until --quantize loses at most so many percentage points of accuracy.",
 )
 @click.option("--leave-slow", is_flag=True, help="Leave layers unquantized that --quantize makes slower.")
 @click.option(
@@ -88,7 +88,9 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
 @click.option(
     "--batch-sizes", default="1,32", show_default=True, callback=_sizes, help="Batch sizes to time."
 )
-@click.option("--trust", is_flag=True, help="Import whatever the run names, though it was written elsewhere.")
+@click.option(
+    "--trust", is_flag=True, help="Import the modules that the run names, even if it is from elsewhere."
+)
 @click.option(
     "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder; RUN/compressed by default."
 )

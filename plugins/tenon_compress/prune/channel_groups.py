@@ -1,4 +1,4 @@
-"""``channel_groups``: which channels of a model are pruned alike, read from its captured graph."""
+"""``channel_groups``: which channels of a model lie on the same axes, read from its captured graph."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def channel_groups(graph: CapturedGraph | ExportedProgram) -> list[ChannelGroup]
     axes = axes_of_channels(analysis.stored, representatives, can)
     return [
         ChannelGroup(tuple(sorted((node.label, axis) for node, axis in axes[peers[0]])), len(peers))
-        for peers in alike(analysis, representatives, axes)
+        for peers in group_by_axes(analysis, representatives, axes)
     ]
 
 
@@ -81,7 +81,7 @@ def axes_of_channels(
     return axes_of
 
 
-def alike(
+def group_by_axes(
     analysis: DependencyAnalysis, representatives: np.ndarray, axes_of: dict[int, list[tuple[Node, int]]]
 ) -> list[list[int]]:
     """Return lists of representatives that are on the same axes and in the same groups of convolutions."""

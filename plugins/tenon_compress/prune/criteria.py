@@ -40,7 +40,7 @@ class Taylor(Criterion):
 
 
 class Random(Criterion):
-    """A random score, the baseline of other criteria."""
+    """A random score, the baseline with which criteria are compared."""
 
     def score(self, weight: Tensor, gradient: Tensor | None) -> Tensor:
         """Draw scores uniformly from ``[0, 1)``."""

@@ -1,9 +1,9 @@
 """``mask_channels`` and ``mask_weights``: mask the channels or elements of a model with the smallest scores.
 
-A channel is all that depends on each other: a row of a weight, its bias, its elements in norms, and a column
-of everything that reads it (``dependencies.py``). Its score is the sum of the scores of all of these. Scores
-come
-from criteria, plugins of the kind ``pruners`` that derive from ``nn.masks.Criterion``.
+A channel consists of all elements that can only be removed together: a row of a weight, its bias, its
+elements in norms, and a column of each weight that reads it (``dependencies.py``). Its score is the sum of
+the scores of these elements, which come from criteria: plugins of the kind ``pruners`` that derive from
+``nn.masks.Criterion``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenon.nn.masks import Criterion, Mask, check_amount, scores_by
 from tenon.nn.module import Module
 from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
-from tenon_compress.prune.channel_groups import alike, axes_of_channels
+from tenon_compress.prune.channel_groups import axes_of_channels, group_by_axes
 from tenon_compress.prune.compaction import analyse, bake_all, check_model, shared_names
 from tenon_compress.prune.removal import couple_rectangles, equalize_groups, prunable
 from tenon_compress.quantize.layers import QuantizedLayer
@@ -75,7 +75,7 @@ def mask_channels(
         if node in stored:
             by_group = scores[node].reshape(*groups.columns.shape[:1], -1, *scores[node].shape[1:])
             np.add.at(totals, representatives[groups.columns], by_group.sum((1, *range(3, by_group.ndim))))
-    peers = alike(analysis, representatives, axes_of_channels(stored, representatives, can))
+    peers = group_by_axes(analysis, representatives, axes_of_channels(stored, representatives, can))
     if not peers:
         quantized = [path for path, m in model.named_modules() if isinstance(m, QuantizedLayer)]
         raise PruningError(

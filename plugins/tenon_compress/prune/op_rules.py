@@ -226,7 +226,7 @@ def creation_rule(analysis: DependencyAnalysis, node: Node, *args: object) -> tu
 def batch_norm_rule(
     analysis: DependencyAnalysis, node: Node, x: AbstractValue, *vectors: object
 ) -> tuple[AbstractValue, ...]:
-    """Vectors over the channels, the second axis, are coupled with it; constants are computed."""
+    """Vectors over the channels are coupled with the second axis of ``x``; constants are computed."""
     rank = len(x.shape)
     reason = f"{location(node)} has numbers for channels that cannot shrink"
 

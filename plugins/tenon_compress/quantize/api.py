@@ -77,7 +77,9 @@ def notes_on(model: Module) -> list[str]:
     """Return notes on the layers of a quantized ``model`` that are smaller but compute as before, and why."""
     modules = [(path or type(model).__name__, module) for path, module in model.named_modules()]
     decoded = [path for path, module in modules if decodes(module)]
-    unmultiplied = [path for path, m in modules if isinstance(m, BFloat16Layer) and not m.multiplies]
+    unmultiplied = [
+        path for path, m in modules if isinstance(m, BFloat16Layer) and not m.computes_in_bfloat16
+    ]
     notes = {
         "stored as few bits and computed as floats, so smaller but no faster": decoded,
         "stored in bfloat16 and computed as floats, so smaller but no faster, as nothing here multiplies"

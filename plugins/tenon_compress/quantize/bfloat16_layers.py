@@ -26,8 +26,8 @@ class BFloat16Layer(QuantizedLayer):
     bias: Tensor | None
 
     @property
-    def multiplies(self) -> bool:
-        """Whether the layer computes in bfloat16 on its device; else it is smaller but no faster."""
+    def computes_in_bfloat16(self) -> bool:
+        """Whether the layer multiplies in bfloat16 on its device; else it is smaller but no faster."""
         return bool(self.stored("weight")._backend.prefers_bfloat16(self.op))
 
     def _set_weights(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -38,7 +38,7 @@ class BFloat16Layer(QuantizedLayer):
         raise NotImplementedError
 
     def _forward(self, input: Tensor, *args: object) -> Tensor:
-        if not (input.is_floating_point() and self.multiplies):
+        if not (input.is_floating_point() and self.computes_in_bfloat16):
             return self._float_forward(input, self.weight, self.bias, *args)
         bias = self._buffers["bias"]
         return self._float_forward(input.to(bfloat16), self.stored("weight"), bias, *args).to(input.dtype)

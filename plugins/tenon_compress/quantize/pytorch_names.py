@@ -13,7 +13,7 @@ from tenon.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from tenon_compress.quantize.api import converted
 from tenon_compress.quantize.scheme import replace, scheme_of
 
-#: Only a name: weights are stored as int8.
+#: PyTorch's dtype of int8 weights, which is only a name here: weights are stored as plain int8.
 _QINT8 = qint8
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FUSED = (nn.Conv1d, nn.Conv2d, nn.Conv3d, *_TRANSPOSED, nn.Linear)

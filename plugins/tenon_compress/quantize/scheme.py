@@ -124,7 +124,7 @@ def decodes(module: Module) -> bool:
 
 def only_stored(module: Module) -> bool:
     """Whether weights of ``module`` itself are stored quantized but computed as floats."""
-    return not module.multiplies if isinstance(module, BFloat16Layer) else decodes(module)
+    return not module.computes_in_bfloat16 if isinstance(module, BFloat16Layer) else decodes(module)
 
 
 def scheme_of(spec: object) -> Scheme:

@@ -1,4 +1,4 @@
-"""Static int8: the ranges of activations are observed, and layers are replaced by ones with fixed steps.
+"""Static int8: the ranges of activations are observed, and layers are replaced by ones with fixed scales.
 
 In order: a ``CallGraph`` finds the readers of each layer; batch norms are folded into the layers before them;
 calibration data run through the model while observers see the inputs and results of layers; then layers are
@@ -52,7 +52,7 @@ class RangeObserver:
 
 
 class StaticScheme(Scheme):
-    """A scheme with observers that determine the steps of activations."""
+    """A scheme with observers that determine the scales of activations."""
 
     calibrates: ClassVar[bool] = True
 
@@ -74,9 +74,15 @@ def observer_of(name: str) -> RangeObserver:
 
 
 def steps_of(low: float, high: float) -> tuple[float, int]:
-    """Return ``(step, zero)`` of uint8 for values from ``low`` to ``high``; 0 is represented exactly."""
+    """Return ``(step, zero)``, the scale and zero point of uint8 for values from ``low`` to ``high``.
+
+    0 is represented exactly.
+    """
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise QuantizationError(f"no step fits numbers from {low} to {high}: some of them are not finite.")
+        raise QuantizationError(
+            f"no scale fits numbers from {low} to {high}: some of them are not finite. Check the "
+            "calibration data."
+        )
     low, high = min(low, 0.0), max(high, 0.0)
     step = (high - low) / 255 or 1.0
     return step, min(255, max(0, round(-low / step)))
@@ -188,7 +194,7 @@ class _Plan:
         return type(target) in _PASSING or isinstance(target, Op)
 
     def steps(self, limits: tuple[float, float]) -> tuple[float, int]:
-        """Return the steps of the result, whose values are between ``limits``."""
+        """Return scale and zero point of the result, whose values are between ``limits``."""
         return steps_of(max(limits[0], self.low), min(limits[1], self.high))
 
 
@@ -292,8 +298,9 @@ def _weight_limits(path: str, layer: Module, observer: RangeObserver) -> tuple[T
 def _finite(path: str, low: Any, high: Any) -> tuple[float, float]:  # Any: the check that they are numbers
     if any(getattr(limit, "shape", ()) for limit in (low, high)):
         raise QuantizationError(
-            f"what passes '{path}' has one step, and its observer returns limits of shape {list(low.shape)}:"
-            " name one that returns two numbers, such as 'Histogram'. Those of each channel are for weights."
+            f"the activation at '{path}' has one scale, but its observer returns limits of shape "
+            f"{list(low.shape)}: name one that returns two numbers, such as 'Histogram'. Those of each "
+            "channel are for weights."
         )
     if low > high:
         raise QuantizationError(

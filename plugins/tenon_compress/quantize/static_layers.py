@@ -1,4 +1,4 @@
-"""Static int8 layers, which read and return uint8 steps; those that read floats quantize them."""
+"""Static int8 layers, which read and return uint8 activations; those that read floats quantize them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Steps(TypedDict):
-    """The uint8 steps of a layer's input and result, and whether a rectifier is part of the layer."""
+    """Scales (``step``) and zero points of a layer's input and result, and whether a ReLU is part of it."""
 
     x_step: float
     x_zero: int
@@ -26,7 +26,8 @@ class Steps(TypedDict):
 
 
 class StaticLayer(QuantizedLayer):
-    """Base class: int8 ``weight`` (outputs first), ``scale``, ``bias``, steps of input and result."""
+    """Base class: int8 ``weight`` (outputs first), ``scale``, ``bias``, scales and zero points of
+    activations."""
 
     weight: Tensor
     scale: Tensor
@@ -85,7 +86,7 @@ class StaticLinear(StaticLayer):
         )
 
     def numbers(self) -> dict[str, object]:
-        """The sizes and steps."""
+        """The sizes, scales and zero points."""
         sizes = {"in_features": self.in_features, "out_features": self.out_features}
         return {**sizes, "bias": self.bias is not None, **self.steps}
 
@@ -134,7 +135,7 @@ class StaticConv(StaticLayer):
         return cls(tuple(conv.weight.shape), conv.bias is not None, **geometry, **steps).take(conv, limits)
 
     def numbers(self) -> dict[str, object]:
-        """The weight's shape, the geometry and steps."""
+        """The weight's shape, the geometry, scales and zero points."""
         return {
             "shape": self.shape,
             "bias": self.bias is not None,
@@ -166,7 +167,7 @@ class Folded(QuantizedLayer):
 
 
 class StaticMaxPool(QuantizedLayer):
-    """``MaxPool1d`` to ``MaxPool3d`` of uint8 steps."""
+    """``MaxPool1d`` to ``MaxPool3d`` of uint8 activations."""
 
     def __init__(self, kernel: Sequence[int], stride: Sequence[int], padding: Sequence[int]) -> None:
         super().__init__()
