@@ -1,4 +1,4 @@
-"""Fixtures for every test: a program run on tenon and on real torch must come to the same."""
+"""Fixtures for all tests: running a program with tenon and with real torch, and comparing the results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The region itself: nesting, islands, decorators, exceptions, threads, and the casts it keeps."""
+"""The autocast region: nesting, disabled inner regions, decorators, exceptions, threads, and the cast cache."""
 
 from __future__ import annotations
 

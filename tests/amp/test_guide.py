@@ -1,4 +1,4 @@
-"""The code in the guide runs as it stands, and its table is true."""
+"""The code in the guide runs as printed, and its table is correct."""
 
 from __future__ import annotations
 

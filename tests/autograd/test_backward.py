@@ -1,4 +1,4 @@
-"""``backward`` and ``grad``: what they accept, where gradients go, what is freed."""
+"""``backward`` and ``grad``: accepted arguments, where gradients are stored, and what is freed."""
 
 import gc
 import sys

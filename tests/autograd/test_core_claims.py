@@ -1,4 +1,4 @@
-"""What PyTorch's own tests of autograd claim of its core, in both libraries: one program a claim."""
+"""PyTorch's own tests of autograd, in both libraries: one program for each tested property."""
 
 from __future__ import annotations
 

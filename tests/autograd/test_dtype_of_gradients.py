@@ -1,4 +1,4 @@
-"""What ``autograd.grad`` returns has the dtype of the input, whatever the rules on the way computed in."""
+"""``autograd.grad`` returns gradients of the dtype of the input, whatever dtype gradient rules compute in."""
 
 import pytest
 

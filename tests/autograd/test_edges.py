@@ -1,4 +1,4 @@
-"""What a user sees of the graph: names of nodes, leaves' nodes and their hooks, edges as ends of a pass."""
+"""The public view of the graph: names of nodes, leaves' nodes and their hooks, and gradient edges."""
 
 import gc
 import weakref

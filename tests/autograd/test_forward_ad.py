@@ -1,4 +1,4 @@
-"""Dual tensors carry tangents, keep gradients of both parts possible, and say what they cannot."""
+"""Dual tensors carry tangents, keep both parts differentiable, and raise for unsupported operations."""
 
 import numpy as np
 import pytest

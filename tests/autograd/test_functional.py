@@ -1,4 +1,4 @@
-"""``autograd.functional`` returns what torch's does, attached to a graph where torch's is, and is as strict."""
+"""``autograd.functional`` returns what torch's does, is differentiable where torch's is, and has its ``strict`` checks."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The numerical checks: what passes, what fails, what they say; and the kit's own, which they are compared with."""
+"""The numerical checks: what passes, what fails, and the errors; compared with those of tenon's test kit."""
 
 import sys
 

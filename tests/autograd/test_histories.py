@@ -1,4 +1,4 @@
-"""How the graph shows gradients that were copied, sums that were spread, and views that were changed."""
+"""Gradient nodes of copied gradients, of expanded sums, and of views that were changed in place."""
 
 import importlib
 

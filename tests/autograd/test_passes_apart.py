@@ -1,4 +1,4 @@
-"""Backward passes that run beside or inside of each other, and what each of them sees."""
+"""Concurrent and nested backward passes, and the state that each of them has."""
 
 import importlib
 import threading

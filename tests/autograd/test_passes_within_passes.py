@@ -1,4 +1,4 @@
-"""Custom Functions that run backward passes of their own in backward, one inside of another."""
+"""Custom Functions that run backward passes inside of their backward, nested several times."""
 
 import sys
 import threading

@@ -1,4 +1,4 @@
-"""What autograd refuses or shows specially, the same as in torch."""
+"""Errors of autograd, and its special cases, the same as in torch."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What nodes save, under torch's names, and hooks on single saved values."""
+"""Saved tensors of nodes under torch's names, and hooks on single saved tensors."""
 
 import gc
 import weakref

@@ -1,4 +1,4 @@
-"""A checkpointed part keeps the results that a policy chooses, and computes the others again."""
+"""A checkpointed part saves the results that a policy selects, and recomputes the others."""
 
 import functools
 import gc

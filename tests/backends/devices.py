@@ -1,4 +1,4 @@
-"""Running the same thing on the host and on another device, for the tests of this folder."""
+"""Run the same code on the host and on another device, for the tests in this folder."""
 
 import numpy as np
 from programs import Maker

@@ -1,4 +1,4 @@
-"""Where a backend has no compiler, programs run by its kernels; hooks defined in the backend itself still serve."""
+"""Without a compiler, programs run with the kernels of the backend; optional methods of the backend still apply."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What the CPU backend asks of the allocator: freed memory stays for the next step."""
+"""The CPU backend makes the allocator keep freed memory for the next step."""
 
 import os
 import platform

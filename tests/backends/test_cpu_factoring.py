@@ -1,4 +1,4 @@
-"""Factorizations by LAPACK's own routines against NumPy's, and what they keep for gradients."""
+"""Factorizations by LAPACK's routines against NumPy's, and the factors that they keep for gradients."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kernels of the CPU backend equal the reference forwards at sizes where they cut their work."""
+"""Kernels of the CPU backend equal the reference forwards at sizes where work is divided among threads."""
 
 from __future__ import annotations
 

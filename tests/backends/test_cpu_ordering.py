@@ -1,4 +1,4 @@
-"""Sorting by whole numbers keeps NumPy's order: NaN last, ties as they were, both zeros equal."""
+"""Sorting by integer keys keeps the order of NumPy: NaN last, stable ties, both zeros equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sharing work among threads: every piece once, errors to the caller, no deadlock, BLAS as it was."""
+"""Dividing work among threads: every piece once, errors reach the caller, no deadlock, BLAS settings restored."""
 
 from __future__ import annotations
 

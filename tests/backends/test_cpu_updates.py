@@ -1,4 +1,4 @@
-"""Optimizer rules by NumPy in place: the bits of the rule on arrays, and no gradient kept."""
+"""Optimizer rules by NumPy in place: bit-identical to the rule on arrays, and no reference to gradients is kept."""
 
 from __future__ import annotations
 

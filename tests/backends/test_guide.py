@@ -1,4 +1,4 @@
-"""The guide to devices is true: its code runs, its backend passes, the reasons it lists are given."""
+"""The guide to devices: its code runs, its backend passes the suite, and the reasons that it lists exist."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Fused kernels whose outputs lie where their inputs were."""
+"""Fused kernels whose outputs share memory with their inputs."""
 
 import pytest
 

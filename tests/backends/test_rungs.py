@@ -1,4 +1,4 @@
-"""Every rung of the CPU backend trains alike: NumPy alone, with compiled kernels, with oneDNN, with both."""
+"""The CPU backend trains alike with NumPy alone, with compiled kernels, with oneDNN, and with both."""
 
 from __future__ import annotations
 

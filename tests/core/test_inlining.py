@@ -1,4 +1,4 @@
-"""Functions that other functions contain, as statements, from the moment that a module loads."""
+"""Functions whose bodies are inlined into others when a module is loaded."""
 
 import dis
 

@@ -1,4 +1,4 @@
-"""Nested containers are taken apart and put together again."""
+"""Nested containers are flattened and rebuilt."""
 
 from collections import OrderedDict, defaultdict, namedtuple
 

@@ -1,4 +1,4 @@
-"""Registered classes as containers, questions about all leaves, and the paths to them."""
+"""Registered classes as containers, functions over all leaves, and the paths of leaves."""
 
 import collections
 

@@ -1,4 +1,4 @@
-"""Gradients and results of float16 that its range holds are not lost to an intermediate that it does not hold."""
+"""Gradients and results of float16 that are representable do not overflow in an intermediate."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The dashboard by keyboard, by ear and in both colour schemes, in a real Chromium."""
+"""Accessibility of the dashboard: keyboard, screen reader roles and both colour schemes, in a real Chromium."""
 
 import browser
 import pytest

@@ -1,4 +1,4 @@
-"""Many lines and spans at a time come to what they come to one by one."""
+"""Reading many lines and spans at once equals reading them one by one."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""A trace file's numbers: read in any form and at any length, checked, added up."""
+"""Reading trace files: all formats, truncated and growing files, validation, and sums."""
 
 import contextlib
 import gzip

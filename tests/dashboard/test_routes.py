@@ -1,4 +1,4 @@
-"""What the dashboard answers: numbers of each view, and nothing from outside of the log directory."""
+"""The routes of the dashboard: the numbers of each view, and no access outside of the log directory."""
 
 import gzip
 import json

@@ -1,4 +1,4 @@
-"""What programs written for torch's loader and data sets count on besides batches."""
+"""Properties of torch's loader and data sets that programs rely on besides the batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An epoch is taken up in its middle: the batches that were left, and no other."""
+"""Resuming in the middle of an epoch: exactly the remaining batches."""
 
 from __future__ import annotations
 

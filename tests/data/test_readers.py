@@ -1,4 +1,4 @@
-"""Readers: what is in the file, and what they say of a file that is not what it should be."""
+"""Readers of data files: contents, and errors for invalid files."""
 
 import gzip
 import struct

@@ -1,4 +1,4 @@
-"""Samplers draw in torch's order, and go on where they were."""
+"""Samplers draw in torch's order, and resume where they stopped."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The manifests for Kubernetes: what the mpi-operator takes, and no contradiction between them and the image."""
+"""The manifests for Kubernetes: valid for the mpi-operator, and consistent with each other and with the image."""
 
 import copy
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Gradients of data parallel go into their bucket while backward runs, and large products are made there."""
+"""Gradients of data parallel are written into buckets during backward, large products directly."""
 
 import numpy as np
 import pytest

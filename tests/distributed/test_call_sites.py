@@ -1,4 +1,4 @@
-"""Collectives in another order on one rank raise on all of them; legal programs go on."""
+"""Collectives in another order on one rank raise an error on all ranks; legal programs run."""
 
 import json
 import sys

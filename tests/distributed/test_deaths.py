@@ -1,4 +1,4 @@
-"""A rank that dies without running a hook is reported all the same: once, by the witness of its host."""
+"""A rank that dies without running a hook is reported too: once, by the witness of its host."""
 
 import json
 import mmap

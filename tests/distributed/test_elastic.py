@@ -1,4 +1,4 @@
-"""Ranks that are left go on without killed ones, where the MPI allows it, and are told where it does not."""
+"""Surviving ranks continue without killed ones where the MPI supports it, and raise an error where it does not."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Jobs over two hosts, started as deploy/hosts says: the host file is looked over, models train, ranks die."""
+"""Jobs over two hosts, started as deploy/hosts describes: the host file is checked, models train, ranks die."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Uneven inputs: ranks that run out of data answer the others until all are done."""
+"""Uneven inputs: ranks that run out of data take part in collectives until all are done."""
 
 import pickle
 import subprocess

@@ -1,4 +1,4 @@
-"""Where the communicator comes from: alone without a launcher, clear errors where MPI is missing or unfit."""
+"""Selecting the communicator: a single process without a launcher, clear errors where MPI is missing or unsuitable."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Rank facts from the variables that each launcher sets, and nothing from those that only look alike."""
+"""Rank and size from the variables of each launcher, and from no similar variables."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which MPI library is loaded, and what is set before it starts."""
+"""Which MPI library is loaded, and the variables that are set before it starts."""
 
 import subprocess
 import sys

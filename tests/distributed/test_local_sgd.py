@@ -1,4 +1,4 @@
-"""Ranks that train apart for some steps and average their parameters, under torch's names."""
+"""Post-local SGD: ranks train separately for some steps and average their parameters, under torch's names."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Plain values pass between ranks unchanged; nothing else does."""
+"""Collectives of plain values return equal values; other objects are refused."""
 
 import json
 

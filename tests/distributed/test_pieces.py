@@ -1,4 +1,4 @@
-"""Sums of several pieces, of which some are under way at a time: the tree's bits, at once and beside."""
+"""Reductions of several pieces, some of them in flight at a time: the same bits, blocking and overlapped."""
 
 import pytest
 

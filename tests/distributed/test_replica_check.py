@@ -1,4 +1,4 @@
-"""Weights that one rank has changed by itself are found at the interval, and named; equal ones never are."""
+"""Weights that only one rank changed are detected at the interval and named; equal ones are never reported."""
 
 from pathlib import Path
 

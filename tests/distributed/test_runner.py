@@ -1,4 +1,4 @@
-"""A script that fails before it knows tenon ends the job all the same, with the runner and without it."""
+"""A script that fails before it imports tenon ends the job, with the runner and without it."""
 
 import re
 import sys

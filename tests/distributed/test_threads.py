@@ -1,4 +1,4 @@
-"""Each rank gets its share of the cores before NumPy is imported; what the user set stays."""
+"""Each rank's number of threads is set before NumPy is imported; the user's settings are kept."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Ranks that wait in vain: the watchdog says for whom, and ends the job within the time that was set."""
+"""Ranks that wait for a hanging one: the watchdog names it, and ends the job within the time limit."""
 
 import math
 import re

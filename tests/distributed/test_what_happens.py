@@ -1,4 +1,4 @@
-"""Every row of the catalogue happens to real ranks, ends as it says, and stands in the guide."""
+"""Every row of the catalogue of failures on real ranks: the job ends as stated, and the guide has the row."""
 
 import functools
 import json

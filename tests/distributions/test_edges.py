@@ -1,4 +1,4 @@
-"""Where formulae end: certain events, far logits, tiny concentrations, matrices that rounding made singular."""
+"""Edge cases: certain events, extreme logits, tiny concentrations, matrices that rounding made singular."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""What is drawn: moments and quantiles of samples, the slopes of gamma and beta numbers, seeds."""
+"""Samples: moments and quantiles, derivatives of gamma and beta samples, seeds."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Transforms and constraints beside torch's: values, inverses, volumes, shapes, what lies in which set."""
+"""Transforms and constraints beside torch's: values, inverses, Jacobians, shapes, membership."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""What the README says is so: its commands stand there literally, its code runs, its links lead somewhere."""
+"""The README: its commands are stated literally, its code runs, its links are valid."""
 
 import json
 import os

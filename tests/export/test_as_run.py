@@ -1,4 +1,4 @@
-"""``capture(as_run=True)`` and ``whole``: the graph of one run as it was, for analyses; and ``trace``."""
+"""``capture(as_run=True)`` and ``whole``: the graph of a single run, for analyses; and ``trace``."""
 
 import pytest
 

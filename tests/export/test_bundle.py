@@ -1,4 +1,4 @@
-"""Bundles: written whole or not at all, refused if anything in them is changed, verified by running them."""
+"""Bundles: written atomically, refused if anything in them is changed, verified by running them."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``capture``: what is in the graph, what it computes, what is left as it was, and what is refused."""
+"""``capture``: the contents of the graph, its results, restored state, and errors."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""``tenon.func`` returns what ``torch.func`` does, nested in itself and in autograd, and refuses what it does."""
+"""``tenon.func`` returns what ``torch.func`` does, nested and under autograd, and raises the same errors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Graphs that are made and changed by hand, and the code that is generated from them."""
+"""Graphs that are built and changed by hand, and their generated code."""
 
 import itertools
 import operator

@@ -1,4 +1,4 @@
-"""Programs that run node by node, and programs that are made by running others on proxies."""
+"""Programs that run node by node, and programs that are rebuilt by running others on proxies."""
 
 import pytest
 

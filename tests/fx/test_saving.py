@@ -1,4 +1,4 @@
-"""GraphModules in checkpoints, pickles, copies and folders; and what a checkpoint may not make of one."""
+"""GraphModules in checkpoints, pickles, copies and folders; and what a checkpoint must not contain."""
 
 import copy
 import importlib

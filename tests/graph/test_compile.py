@@ -1,4 +1,4 @@
-"""``tenon.compile``: recorded calls give what eager calls give, and say when they cannot."""
+"""``tenon.compile``: replayed calls equal eager calls, and warn when they cannot be compiled."""
 
 import warnings
 

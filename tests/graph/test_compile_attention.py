@@ -1,4 +1,4 @@
-"""A compiled step with attention in it: what chooses the attention, what runs around it, who watches it."""
+"""Compiled steps with attention: selection of the kernel, surrounding ops, observers."""
 
 import numpy as np
 import pytest

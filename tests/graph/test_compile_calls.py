@@ -1,4 +1,4 @@
-"""Calls of compiled functions under way: threads, errors, interruptions, observers; long runs of whole models."""
+"""Concurrent and interrupted calls of compiled functions: threads, errors, observers; long runs of whole models."""
 
 import dataclasses
 import signal

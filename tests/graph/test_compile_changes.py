@@ -1,4 +1,4 @@
-"""What is exchanged, loaded, frozen, converted or copied between two calls of a compiled function is seen."""
+"""Replacing, loading, freezing, converting or copying state between calls of a compiled function is detected."""
 
 import copy
 import functools

@@ -1,4 +1,4 @@
-"""What a compiled function finds outside of its arguments may change between calls, wherever it is."""
+"""Values outside of its arguments that a compiled function reads may change between calls."""
 
 import functools
 import gc

@@ -1,4 +1,4 @@
-"""The pass ``decompose`` against the graph as it was: every composite, every sample of it, and gradients."""
+"""The pass ``decompose`` against the original graph: every composite, every sample of it, and gradients."""
 
 import numpy as np
 import pytest

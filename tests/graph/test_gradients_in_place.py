@@ -1,4 +1,4 @@
-"""Compiled data-parallel steps make gradients in the memory in which ranks sum them up."""
+"""Compiled data-parallel steps compute gradients in the memory in which ranks reduce them."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Graphs: what they print, and that ``verify`` names what is wrong with a broken one."""
+"""Graphs: their text, and the errors of ``verify`` for invalid ones."""
 
 import numpy as np
 import pytest

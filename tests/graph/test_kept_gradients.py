@@ -1,4 +1,4 @@
-"""Gradients that a caller keeps stay what they were, though programs make theirs in one place."""
+"""Gradients that a caller keeps do not change, though programs write theirs to the same memory."""
 
 import warnings
 

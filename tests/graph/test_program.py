@@ -1,4 +1,4 @@
-"""Programs: the memory they plan, the source they show, and that they compute what the graph says."""
+"""Programs: planned memory, source, and equal results to the graph."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A relu and its gate, and sums of gradients, on fewer elements around a maximum, with the same result."""
+"""ReLU, its gradient and sums of gradients moved to fewer elements around max pooling, with the same result."""
 
 import numpy as np
 import pytest

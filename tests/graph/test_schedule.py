@@ -1,4 +1,4 @@
-"""The order of a program's steps: less memory at one time, the same values, effects in their places."""
+"""The order of steps of a program: less peak memory, the same values, effects in order."""
 
 import numpy as np
 import pytest

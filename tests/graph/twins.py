@@ -1,4 +1,4 @@
-"""Run a program eagerly and compiled, and compare all that can be seen of both."""
+"""Run a program eagerly and compiled, and compare all observable results."""
 
 import numpy as np
 

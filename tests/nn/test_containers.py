@@ -1,4 +1,4 @@
-"""Containers. That they behave as torch's is checked in test_module_oracle; here are their own promises."""
+"""Containers. Their behaviour is compared with torch's in test_module_oracle; here are properties of tenon's own."""
 
 from collections import OrderedDict
 

@@ -1,4 +1,4 @@
-"""Dropout: what is dropped as a whole, which ranks are taken, what alpha dropout keeps."""
+"""Dropout: which units are dropped, accepted ranks, and the statistics that alpha dropout preserves."""
 
 import warnings
 

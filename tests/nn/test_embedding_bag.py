@@ -1,4 +1,4 @@
-"""What embedding bags do beyond the catalogue of tests/parity: their own rows' counts, and dense gradients."""
+"""Embedding bags beyond the catalogue of tests/parity: counts by row, and dense gradients."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Errors name the path of the module they happened in: in forward, and in backward of what it made."""
+"""Errors name the path of the module in which they occurred, in forward and in the backward of its ops."""
 
 import pytest
 

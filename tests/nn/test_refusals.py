@@ -1,4 +1,4 @@
-"""What layers and functionals refuse, and with which exception: programs written for torch catch these."""
+"""Errors of layers and functionals, and their exception classes, which programs written for torch catch."""
 
 from __future__ import annotations
 

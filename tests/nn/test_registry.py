@@ -1,4 +1,4 @@
-"""Whatever is done to a registry, it stays a dict and the attributes stay its mirror."""
+"""Registries of modules stay dicts and in sync with the attributes, whatever is done to them."""
 
 import random
 

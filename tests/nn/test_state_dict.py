@@ -1,4 +1,4 @@
-"""Saving and loading state: all or nothing, whatever the module's own code does."""
+"""Saving and loading state: atomic, whatever the module's own code does."""
 
 from collections import OrderedDict
 

@@ -1,4 +1,4 @@
-"""``tenon.summary``: numbers by hand, and a model that stays as it was."""
+"""``tenon.summary``: numbers computed by hand, and a model that is not changed."""
 
 import pytest
 

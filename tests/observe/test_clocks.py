@@ -1,4 +1,4 @@
-"""Clocks of hosts that differ and go wrong: what is known of them, and where their events lie when merged."""
+"""Clocks of hosts that differ and drift: their estimated differences, and the times of events after merging."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Ops of a device that goes on by itself: launches on the host, kernels by marks in the device's stream."""
+"""Ops of an asynchronous device: launches on the host, kernels by marks in the device's stream."""
 
 import json
 from pathlib import Path

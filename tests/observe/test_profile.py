@@ -1,4 +1,4 @@
-"""``tenon.profiler.profile``: what is recorded, how it adds up, and that nothing is left of it."""
+"""``tenon.profiler.profile``: recorded events, their sums, and no effects after it ends."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What torch's users ask of events and tables."""
+"""Attributes of events and tables that torch's users rely on."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""Where ops are seen: below what casts, in place, in parts, in memory of programs."""
+"""Where ops are recorded: below casts, in place, inside composites, in memory of programs."""
 
 import gc
 import subprocess

@@ -1,4 +1,4 @@
-"""Trace files: their format, what is left of killed programs, and what torch-tb-profiler makes of them."""
+"""Trace files: their format, truncated files of killed programs, and what torch-tb-profiler reads of them."""
 
 import gzip
 import json

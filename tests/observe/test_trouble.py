@@ -1,4 +1,4 @@
-"""A full disk, and Ctrl-C at a bad time: the program goes on, or ends, and what was recorded is there."""
+"""A full disk, and Ctrl-C during a flush: the program continues or ends, and recorded events are kept."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Gradients where a formula alone gives NaN or all to one: ties, NaNs, the origin; and their layout."""
+"""Gradients where a formula alone gives NaN or favours one operand: ties, NaN, the origin; and their layout."""
 
 import pytest
 

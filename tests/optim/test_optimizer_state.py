@@ -1,4 +1,4 @@
-"""Saving and loading optimizers: by name, strict, all or nothing; and the hooks around it."""
+"""Saving and loading optimizers: by name, strict, atomic; and their hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large parameters in pieces, small ones together: bit for bit what one update of everything gives."""
+"""Large parameters in pieces, small ones together: bit-identical to one update of everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that look at a parameter as a whole, and L-BFGS, against torch."""
+"""Rules that use a parameter as a whole, and L-BFGS, against torch."""
 
 from __future__ import annotations
 

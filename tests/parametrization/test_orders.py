@@ -1,4 +1,4 @@
-"""Parametrizing and pruning one weight in every order: what must hold whatever the steps."""
+"""Parametrizing and pruning one weight in every order: invariants of every combination."""
 
 import copy
 import pickle

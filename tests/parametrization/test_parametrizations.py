@@ -1,4 +1,4 @@
-"""Orthogonal, spectral and weight normalization: what they promise, and what they refuse."""
+"""Orthogonal, spectral and weight normalization: properties and errors."""
 
 import warnings
 

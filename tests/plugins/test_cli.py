@@ -1,4 +1,4 @@
-"""The command line: what it lists, what it says of failures, what plugins add."""
+"""The command line: lists, reports of failures, and commands of plugins."""
 
 from __future__ import annotations
 

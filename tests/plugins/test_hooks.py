@@ -1,4 +1,4 @@
-"""Every hook: what it is given, what comes back, in which order; and that none lacks its page or its test."""
+"""Every hook: arguments, results, order; and each has documentation and a test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding and importing plugins: what is broken is reported, what works loads."""
+"""Finding and importing plugins: broken ones are reported, the others are loaded."""
 
 from __future__ import annotations
 

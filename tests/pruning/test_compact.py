@@ -1,4 +1,4 @@
-"""``tenon.prune.compact``: smaller models that say what the masked ones said, saved with their structure."""
+"""``tenon.prune.compact``: smaller models whose outputs equal the masked ones, saved with their structure."""
 
 import copy
 import importlib.util

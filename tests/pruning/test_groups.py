@@ -1,4 +1,4 @@
-"""Convolutions in groups lose whole groups, or as many channels of each."""
+"""Grouped convolutions lose whole groups, or as many channels in each."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Choosing over a whole model what to mask: channels with all that depends on them, and single weights."""
+"""Selecting what to mask over a whole model: channels with all their elements, and single weights."""
 
 import numpy as np
 import pytest

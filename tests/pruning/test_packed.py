@@ -1,4 +1,4 @@
-"""Linear layers that keep what is not zero alone: values, gradients, when they are taken, saving."""
+"""Linear layers that store only nonzero elements: values, gradients, when they are used, saving."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Pruning: what is zeroed, how it is stored, how it comes off, and what is refused."""
+"""Pruning: masked elements, storage, removal, and errors."""
 
 import copy
 import pickle

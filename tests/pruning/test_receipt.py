@@ -1,4 +1,4 @@
-"""Receipts: what is measured, what is said."""
+"""Receipts: measurements and text."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""What is refused: models and examples, and structures in state dicts."""
+"""Errors for unsuitable models and examples, and for structures in state dicts."""
 
 import pytest
 

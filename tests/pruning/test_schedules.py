@@ -1,4 +1,4 @@
-"""Masks that grow in training, in one's own loop and in that of ``tenon train``."""
+"""Masks that grow during training, in a custom loop and in ``tenon train``."""
 
 import copy
 import functools

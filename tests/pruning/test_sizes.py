@@ -1,4 +1,4 @@
-"""Heads leave attention whose code computes one size from another: ``width // heads``, ``batch * heads``."""
+"""Removing heads from attention whose code computes one size from another: ``width // heads``, ``batch * heads``."""
 
 import copy
 import importlib.util

@@ -1,4 +1,4 @@
-"""Compiled int8 models: the same numbers as eager ones, without a copy where images stay as they lie."""
+"""Compiled int8 models: the same numbers as eager ones, without copies where images keep their layout."""
 
 import numpy as np
 import pytest

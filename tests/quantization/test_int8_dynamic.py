@@ -1,4 +1,4 @@
-"""Dynamic int8 products: equal to whole-number arithmetic, packed once, safe against what may change."""
+"""Dynamic int8 products: equal to integer arithmetic, packed once, correct when weights may change."""
 
 import threading
 

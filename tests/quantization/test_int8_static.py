@@ -1,4 +1,4 @@
-"""Static int8 products and convolutions: the kernels give what whole-number arithmetic gives."""
+"""Static int8 products and convolutions: kernels equal integer arithmetic."""
 
 import numpy as np
 import pytest

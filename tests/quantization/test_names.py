@@ -1,4 +1,4 @@
-"""PyTorch's names: they take what PyTorch's take, and do what tenon's do."""
+"""PyTorch's names: the same parameters, with the results of tenon's functions."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""One call from a model to a smaller one: what is in it, how it is saved, what is refused."""
+"""``quantize``: the resulting layers, saving, and errors."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Which layers lose: a report, and models in which they stay as they were."""
+"""Sensitivity of layers: a report, and models in which sensitive layers stay unquantized."""
 
 import importlib
 import time

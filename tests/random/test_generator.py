@@ -1,4 +1,4 @@
-"""Generator's face: seeds, the default generator, forks."""
+"""The interface of ``Generator``: seeds, the default generator, forks."""
 
 import threading
 

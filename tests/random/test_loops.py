@@ -1,4 +1,4 @@
-"""Compiled loops draw the very numbers that NumPy draws, and leave the stream in the same state."""
+"""Compiled loops draw the same numbers as NumPy, and leave the stream in the same state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counter-based numbers: known answers, independence from batch cuts, and the keyed context."""
+"""The counter-based generator: known answers, independence of the batch division, and keyed contexts."""
 
 import numpy as np
 import pytest

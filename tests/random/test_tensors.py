@@ -1,4 +1,4 @@
-"""The random functions as users meet them: on tensors."""
+"""The random functions of the public interface, on tensors."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The import graph of tenon's own files: who imports whom, when, and by a name in a string too."""
+"""The import graph of tenon's files: imports at the top, inside functions, and by names in strings."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""``Any`` stands in annotations only where a comment says why."""
+"""``Any`` in annotations has a comment that gives the reason."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/architecture.md is true: what it names exists, and its call paths run in the order given."""
+"""docs/architecture.md is correct: all names in it exist, and its call paths run in the given order."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The documentation is true: its examples run, its tables are those of the code, its links lead somewhere."""
+"""The documentation is correct: examples run, tables agree with the code, links are valid."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""Module paths that were importable stay importable, and lead to one module object each."""
+"""Module paths that were importable stay importable, and each module is loaded once."""
 
 import importlib
 import importlib.util

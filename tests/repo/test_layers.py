@@ -1,4 +1,4 @@
-"""Who may import whom: lower layers never import higher ones, plugins use the public door only."""
+"""Allowed imports: lower layers never import higher ones, plugins import the public interface only."""
 
 import ast
 import functools

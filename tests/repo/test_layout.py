@@ -1,4 +1,4 @@
-"""The tree keeps its shape: small files, guessable names, nothing that shadows the standard library."""
+"""The layout of the tree: small files, nouns as names, nothing that shadows the standard library."""
 
 import subprocess
 from collections import Counter

@@ -1,4 +1,4 @@
-"""``import tenon`` stays light: nothing third-party before the first tensor, then NumPy's backend only."""
+"""``import tenon`` stays light: no third-party packages before the first tensor, then NumPy's backend only."""
 
 import json
 import os

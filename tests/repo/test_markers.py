@@ -1,4 +1,4 @@
-"""Which tests run when: CONTRIBUTING says it, tests/conftest.py does it, and CI runs what the default leaves out."""
+"""Which tests run when: as CONTRIBUTING states, and CI runs all that the default run leaves out."""
 
 import re
 import shutil

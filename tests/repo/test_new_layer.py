@@ -1,4 +1,4 @@
-"""A layer is one class: ``tenon.nn`` offers what the family files name, and a new class lacks nothing."""
+"""A layer is one class: ``tenon.nn`` offers the names of the family files, and a new class needs nothing more."""
 
 import importlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""An op is one class: what CONTRIBUTING has one write for it, class and sample, is all that it needs."""
+"""An op is one class: its class and its sample, as in CONTRIBUTING, are all that a new op needs."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What is said of an op is said on its class: no table of op names outside of ``ops/`` and ``testing/``."""
+"""Facts about ops are fields of their classes: no tables of op names outside of ``ops/`` and ``testing/``."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""No public parameter is ignored in silence: what a function does not use, its docstring says has no effect."""
+"""Public parameters without effect are documented as such."""
 
 import ast
 import re

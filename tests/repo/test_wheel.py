@@ -1,4 +1,4 @@
-"""The wheel: small, whole, and what the entry points name is in it."""
+"""The wheel: small, complete, and with all modules that entry points name."""
 
 import importlib
 import importlib.metadata

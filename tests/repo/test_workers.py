@@ -1,4 +1,4 @@
-"""The two workers that run these tests."""
+"""The two worker processes that run these tests."""
 
 import re
 import shutil

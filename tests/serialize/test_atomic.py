@@ -1,4 +1,4 @@
-"""Saving replaces a file whole or leaves it as it was."""
+"""Saving replaces a file atomically."""
 
 import errno
 import io

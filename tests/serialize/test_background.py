@@ -1,4 +1,4 @@
-"""Checkpoints that are written beside the computation."""
+"""Checkpoints that are written in a background thread."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""A file that was cut short or changed never loads as something else than what was saved."""
+"""A truncated or modified file never loads with other values than were saved."""
 
 import contextlib
 import io

@@ -1,4 +1,4 @@
-"""Tensors of other devices are saved through the host and come back to where they were."""
+"""Tensors on other devices are saved through the host and loaded to their devices."""
 
 import io
 from types import SimpleNamespace

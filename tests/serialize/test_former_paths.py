@@ -1,4 +1,4 @@
-"""Pickles name the modules of classes by the paths of when they were written: those still import."""
+"""Pickles name modules by the paths at the time they were written: those can still be imported."""
 
 import importlib
 import pickle

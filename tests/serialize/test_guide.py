@@ -1,4 +1,4 @@
-"""The code in the guide and in the docstrings runs as it stands."""
+"""The code in the guide and in docstrings runs as printed."""
 
 import doctest
 import importlib

@@ -1,4 +1,4 @@
-"""The state of a model travels through files, to PyTorch's models and back."""
+"""State dicts of models can be exchanged through files with PyTorch's models."""
 
 import numpy as np
 import pytest

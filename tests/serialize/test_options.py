@@ -1,4 +1,4 @@
-"""How files are written and read where no argument says, and their records one by one."""
+"""Global options of reading and writing files, and access to single records."""
 
 import io
 import mmap

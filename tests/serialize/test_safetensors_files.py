@@ -1,4 +1,4 @@
-"""``.safetensors`` files: plain to everybody else, complete to us."""
+"""``.safetensors`` files: plain ones for other readers, with structure and checksums for tenon."""
 
 import io
 import json

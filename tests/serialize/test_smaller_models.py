@@ -1,4 +1,4 @@
-"""Files of pruned and quantized models that earlier versions wrote load, and compute what they did."""
+"""Files of pruned and quantized models that earlier versions wrote load, with the same outputs."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Storages by themselves in files, and the format of before 1.6, in which they can be parts of others."""
+"""Storages in files, and the format before PyTorch 1.6, in which they can be parts of others."""
 
 import io
 import pickle

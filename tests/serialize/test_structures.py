@@ -1,4 +1,4 @@
-"""Any object of plain containers, numbers and tensors comes back equal, in both formats."""
+"""Nested containers, numbers and tensors are restored equal, in both formats."""
 
 import io
 import math

@@ -1,4 +1,4 @@
-"""Files travel both ways between tenon and real PyTorch."""
+"""Files can be exchanged with real PyTorch in both directions."""
 
 import io
 import zipfile

@@ -1,4 +1,4 @@
-"""A checkpoint from a stranger: nothing in it is ever imported, called or believed."""
+"""Untrusted checkpoints: nothing in them is ever imported, called or trusted."""
 
 import builtins
 import io

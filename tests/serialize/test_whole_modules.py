@@ -1,4 +1,4 @@
-"""Modules saved whole: layers of ``tenon.nn`` by name and attributes, read without running what a file names."""
+"""Modules saved as a whole: layers of ``tenon.nn`` by name and attributes, read without executing code."""
 
 import copy
 import io

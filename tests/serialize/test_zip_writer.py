@@ -1,4 +1,4 @@
-"""Archives of any size are ones that everybody reads."""
+"""Zip archives of any size can be read by other programs."""
 
 import io
 import zipfile

@@ -1,4 +1,4 @@
-"""``assert_close``: the same verdicts and the same words as torch.testing's."""
+"""``assert_close``: the same results and messages as torch.testing's."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""``__torch_dispatch__``: tensors that stand for others, and modes that see every op."""
+"""``__torch_dispatch__``: tensor subclasses that wrap others, and modes that receive every op."""
 
 import numpy as np
 import pytest

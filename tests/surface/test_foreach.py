@@ -1,4 +1,4 @@
-"""``torch._foreach_*``: one operation for every tensor of a list, as PyTorch's."""
+"""``torch._foreach_*``: one operation for all tensors of a list, as PyTorch's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""First and second derivatives of the rarer ops against differences: no oracle needed."""
+"""First and second derivatives of rarer ops against finite differences, without PyTorch."""
 
 import numpy as np
 import pytest

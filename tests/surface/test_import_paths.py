@@ -1,4 +1,4 @@
-"""The paths from which PyTorch code imports lead to the same objects here."""
+"""The paths from which PyTorch code imports names exist here."""
 
 import importlib
 import subprocess

@@ -1,4 +1,4 @@
-"""LDL factors have torch's pivots, also where blocks of two rows are needed, and solve systems."""
+"""LDL factors have torch's pivots, also with 2 by 2 blocks, and solve systems."""
 
 import numpy as np
 import pytest

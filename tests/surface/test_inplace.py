@@ -1,4 +1,4 @@
-"""In-place methods against torch: what is written, the gradient, and what is refused."""
+"""In-place methods against torch: results, gradients, and errors."""
 
 import numpy as np
 import pytest

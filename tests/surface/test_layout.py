@@ -1,4 +1,4 @@
-"""``layout`` and ``pin_memory`` of what makes tensors; other words are errors."""
+"""``layout`` and ``pin_memory`` of factory functions; other values are errors."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""Memory formats order strides; values and shapes do not change."""
+"""Memory formats determine strides; values and shapes do not change."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Windows into memory: ``as_strided``, ``resize_``, ``set_``, storages, complex pairs, DLPack."""
+"""Views of memory: ``as_strided``, ``resize_``, ``set_``, storages, complex pairs, DLPack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the namespace behaves; which names are there, tests/parity says."""
+"""The behaviour of the namespace; tests/parity compares the names in it."""
 
 import inspect
 

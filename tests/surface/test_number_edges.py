@@ -1,4 +1,4 @@
-"""Numbers at the edge of what a dtype holds."""
+"""Numbers at the limits of dtypes."""
 
 import pytest
 

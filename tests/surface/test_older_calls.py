@@ -1,4 +1,4 @@
-"""Older ways to call, which warn once, and what is refused where results must repeat."""
+"""Deprecated forms of calls, which warn once, and errors where results must be deterministic."""
 
 import importlib
 import pickle

@@ -1,4 +1,4 @@
-"""``torch.backends.opt_einsum``: who chooses the order in which ``einsum`` contracts."""
+"""``torch.backends.opt_einsum``: how the order of contractions of ``einsum`` is chosen."""
 
 import types
 

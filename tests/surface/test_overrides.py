@@ -1,4 +1,4 @@
-"""``__torch_function__``: classes and modes that take over functions, and that nothing changes without them."""
+"""``__torch_function__``: classes and modes that override functions, and no change without them."""
 
 import copy
 import inspect

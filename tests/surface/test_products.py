@@ -1,4 +1,4 @@
-"""Products, einsum and linear algebra against torch and NumPy: values, gradients, refusals."""
+"""Products, einsum and linear algebra against torch and NumPy: values, gradients, errors."""
 
 import numpy as np
 import pytest

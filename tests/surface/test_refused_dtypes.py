@@ -1,4 +1,4 @@
-"""Dtypes that do not go together, or that a function does not take: refused as torch refuses them."""
+"""Incompatible and unsupported dtypes raise the errors of torch."""
 
 import pytest
 

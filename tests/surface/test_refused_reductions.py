@@ -1,4 +1,4 @@
-"""What reductions, counts and searches refuse or warn about, in PyTorch's words."""
+"""Errors and warnings of reductions, counts and searches, with PyTorch's messages."""
 
 import io
 import warnings

@@ -1,4 +1,4 @@
-"""What joins, cuts, turns and makes tensors refuses, and ``out=`` where it does not fit, in PyTorch's words."""
+"""Errors of joining, splitting, permuting and creating tensors, and for unsuitable ``out=``, with PyTorch's messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""``FloatStorage`` and its kin, and tensors over them."""
+"""``FloatStorage`` and the other typed storages, and tensors over them."""
 
 import copy
 

@@ -1,4 +1,4 @@
-"""torch's old tensor types, and which arguments ``to`` takes."""
+"""torch's old tensor types, and the arguments of ``to``."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Names that PyTorch's own test files import: dtypes that are names only, ``_C``, ``nn.parallel``, ``_utils``."""
+"""Names that PyTorch's own test files import: dtypes without support, ``_C``, ``nn.parallel``, ``_utils``."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""``overrides``, ``jit``, ``hub``, ``_utils``, ``layout``: torch's names beside tensors say what is true here."""
+"""``overrides``, ``jit``, ``hub``, ``_utils``, ``layout``: torch's names, with answers that are true of tenon."""
 
 import copy
 import functools

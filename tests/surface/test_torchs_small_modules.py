@@ -1,4 +1,4 @@
-"""Small modules of torch that test suites and packages import at their top: each says what is true here."""
+"""Small modules of torch that test suites and packages import: their answers are true of tenon."""
 
 import copy
 import gc

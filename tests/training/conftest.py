@@ -1,4 +1,4 @@
-"""Running `tenon train` as a user does, in a folder of its own."""
+"""Run ``tenon train`` as a user does, in a folder of its own."""
 
 import functools
 import json

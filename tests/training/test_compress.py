@@ -1,4 +1,4 @@
-"""`tenon compress`: a finished run becomes a smaller model and its receipt."""
+"""``tenon compress``: from a finished run to a smaller model and its receipt."""
 
 import importlib.util
 import json

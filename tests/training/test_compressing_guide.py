@@ -1,4 +1,4 @@
-"""The tutorial from training to serving runs as it stands."""
+"""The guide from training to serving runs as printed."""
 
 import re
 from pathlib import Path

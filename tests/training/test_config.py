@@ -1,4 +1,4 @@
-"""Configurations: what is refused, and how the refusal helps."""
+"""Configurations: errors, and their advice."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""``tenon export`` and ``tenon verify``: from a finished run to a bundle that checks itself."""
+"""``tenon export`` and ``tenon verify``: from a finished run to a verified bundle."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A run folder has one job at a time; locks of jobs that are gone are taken over, by one job each."""
+"""A run folder has one job at a time; locks of dead jobs are taken over, each by one job."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`tenon train` on masked targets: the mean over all that count, whatever the ranks and passes."""
+"""``tenon train`` with masked targets: the mean over all unmasked ones, for any number of ranks and passes."""
 
 import numpy as np
 import pytest

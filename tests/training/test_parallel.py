@@ -1,4 +1,4 @@
-"""`[data_parallel]` and `autocast` of `tenon train`: what they do to a run, and what is refused by its path."""
+"""``[data_parallel]`` and ``autocast`` of ``tenon train``: their effects, and errors that name the setting."""
 
 import numpy as np
 import pytest

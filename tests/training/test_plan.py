@@ -1,4 +1,4 @@
-"""`tenon plan`: what it predicts is what real ranks send and need; what it does not know it says."""
+"""``tenon plan``: predictions agree with the traffic and memory of real ranks; unknowns are stated."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What `tenon train` says when it cannot begin: one line, exit status 2, nothing left behind."""
+"""Errors of ``tenon train`` at the start: one line, exit status 2, no files left."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`tenon launch` starts the ranks again from the last checkpoint, and ends when it should."""
+"""``tenon launch`` restarts the ranks from the last checkpoint, and ends when it should."""
 
 import json
 import os

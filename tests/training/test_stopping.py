@@ -1,4 +1,4 @@
-"""A run that is stopped or killed in the middle, and goes on, also on another number of ranks."""
+"""Runs that are stopped or killed, and resumed, also on another number of ranks."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""A checkpoint names code; only what the user names, or this account has written, is imported and called."""
+"""Checkpoints name code: it is imported only if the user names it, or this account wrote the checkpoint."""
 
 import hmac
 import json

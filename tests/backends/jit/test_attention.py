@@ -1,4 +1,4 @@
-"""Attention by generated code: the same as its parts, in values, gradients, and where NaN and infinity go."""
+"""Attention by generated code equals the composite: values, gradients, and the propagation of NaN and infinity."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Runs of bound kernels as one call, and matrix products too small for a library."""
+"""Consecutive bound kernels merged into one call, and generated code for tiny matrix products."""
 
 from __future__ import annotations
 

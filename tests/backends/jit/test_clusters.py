@@ -1,4 +1,4 @@
-"""Fused clusters give what their ops give one by one: random graphs, layouts, dtypes and special values."""
+"""Fused clusters equal their ops run one by one: random graphs, layouts, dtypes and special values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of the generated code against NumPy in more digits, and loops that become vectors."""
+"""Functions of the generated code against NumPy in higher precision, and loops that must be vectorized."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code on disk: made once per machine, whatever dies, breaks or comes at the same time."""
+"""Machine code on disk: compiled once per machine, also if processes die, files are damaged, or several start at once."""
 
 from __future__ import annotations
 

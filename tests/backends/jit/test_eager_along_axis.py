@@ -1,4 +1,4 @@
-"""Compiled walks along an axis equal the reference forwards, whatever is infinite, NaN or out of range."""
+"""Compiled loops along an axis equal the reference forwards, also for infinities, NaN and indices out of range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elementwise ops by generated code equal the reference, however arrays lie and whatever is in them."""
+"""Elementwise ops by generated code equal the reference, for all memory layouts and special values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays filled, reversed, multiplied and added to in place by compiled loops equal the reference's."""
+"""Filling, reversing, outer products and in-place addition by compiled loops equal the reference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled kernels equal the parts of their ops: values, gradients, NaN and infinity, whatever the arrays."""
+"""Compiled kernels equal the composites: values, gradients, NaN and infinity, for all layouts."""
 
 from __future__ import annotations
 

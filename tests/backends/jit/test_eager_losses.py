@@ -1,4 +1,4 @@
-"""Losses over classes by compiled loops equal the reference, with weights, absent targets and infinities."""
+"""Losses over classes by compiled loops equal the reference, with weights, ignored targets and infinities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled norms of matrices and channels equal the parts of their ops in float64, whatever lies how."""
+"""Compiled norms of matrices and channels equal the composites in float64, for all memory layouts."""
 
 from __future__ import annotations
 

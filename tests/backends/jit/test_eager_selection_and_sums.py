@@ -1,4 +1,4 @@
-"""Compiled selections and sums equal NumPy's, whatever is repeated, reduced or infinite."""
+"""Compiled selections and sums equal NumPy's, with broadcasting, all reduced axes, and infinities."""
 
 from __future__ import annotations
 

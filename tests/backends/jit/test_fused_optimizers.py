@@ -1,4 +1,4 @@
-"""One kernel for all parameters: the bits of the rule on arrays, and never a frozen number."""
+"""One kernel for all parameters: bit-identical to the rule on arrays, and numbers are never compiled in as constants."""
 
 from __future__ import annotations
 

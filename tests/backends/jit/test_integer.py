@@ -1,4 +1,4 @@
-"""Products of 8-bit integers in words of 16 bits: exact, for every shape and every geometry."""
+"""Products of 8-bit integers, computed on 16-bit integers: exact for all shapes and geometries."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kernels that fill a program's memory, and the temporary arrays that its kernels share."""
+"""Kernels that write into a program's memory, and the temporary arrays that its kernels share."""
 
 import numpy as np
 import pytest

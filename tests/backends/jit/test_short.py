@@ -1,4 +1,4 @@
-"""Kernels for floats of 16 bits against NumPy: exact where one op is rounded once, NaN, infinities, shapes."""
+"""Kernels for 16-bit floats against NumPy: correctly rounded ops, NaN, infinities, shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine code is run only if this account wrote it, into folders where nobody else can put any."""
+"""Machine code is loaded only if this account wrote it, from folders that nobody else can write to."""
 
 import os
 

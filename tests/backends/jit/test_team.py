@@ -1,4 +1,4 @@
-"""Kernels shared by a team of threads give what they give alone, bit for bit."""
+"""Kernels on a team of threads give the same bits as on one thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiling is completed beside a main thread that a signal takes away."""
+"""Compilation completes even if a signal interrupts the main thread."""
 
 import importlib
 import signal

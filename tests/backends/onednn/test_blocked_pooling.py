@@ -1,4 +1,4 @@
-"""Maxima of quarters of arrays in blocks of channels, and their gradient, against the reference."""
+"""Max pooling of 2 by 2 windows in blocked layouts, and its gradient, against the reference."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A compiled training step of a convolutional network: as eager, with its tensors kept in blocks."""
+"""A compiled training step of a convolutional network equals the eager one, with tensors in blocked layouts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding oneDNN, saying why not, checking statuses, and what lies between an array and a primitive."""
+"""Finding oneDNN, the reasons if there is none, statuses, and the objects between an array and a primitive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eager products: every layout against NumPy, special values, what stays with NumPy, threads, gradients."""
+"""Eager products: every layout against NumPy, special values, which calls NumPy computes, threads, gradients."""
 
 from __future__ import annotations
 

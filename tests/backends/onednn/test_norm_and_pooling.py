@@ -1,4 +1,4 @@
-"""Eager batch norm and overlapping maxima with oneDNN, against the reference and against torch."""
+"""Eager batch norm and overlapping max pooling with oneDNN, against the reference and against torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prepared products: one call per step over the same memory, with what follows the product in it."""
+"""Prepared products: one call per step on the same memory, with fused epilogues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of prepared primitives, threads, forks, memory, and what the doctor says."""
+"""The cache of prepared primitives, threads, forks, memory, and the section of ``tenon doctor``."""
 
 from __future__ import annotations
 

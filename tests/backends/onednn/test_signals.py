@@ -1,4 +1,4 @@
-"""Signals that come while oneDNN computes with the stack pointer on the heap destroy nothing."""
+"""Signals that arrive while oneDNN uses the stack pointer for the heap do not corrupt memory."""
 
 import ctypes
 import os

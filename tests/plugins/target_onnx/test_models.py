@@ -1,4 +1,4 @@
-"""What stands in a model: names, sizes that may change, weights beside it, quantized layers, other files."""
+"""The contents of models: names, sizes that may change, external weights, quantized layers, other files."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""A new elementwise op, as CONTRIBUTING says: its class, and its sample."""
+"""A new elementwise op as CONTRIBUTING describes it: its class, and its sample."""
 
 import numpy as np
 
