@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(autouse=True)
 def nothing_left_on():
-    """No test leaves autocast on, or an interceptor in the slot."""
+    """Check that a test leaves neither autocast nor an interceptor active."""
     yield
     assert SLOT.top is None
     assert not tenon.is_autocast_enabled("cpu")

@@ -32,7 +32,7 @@ class Block(nn.Module):
 
 
 class Model(nn.Module):
-    """Bytes to scores of the next."""
+    """A language model over bytes."""
 
     def __init__(self, words=32):
         super().__init__()
@@ -45,7 +45,7 @@ class Model(nn.Module):
 
 
 def training(enabled, compiled):
-    """A function that makes a step and returns its loss, and the program once there is one."""
+    """Return a function that makes a training step and returns its loss, and the compiled program once there is one."""
     tenon.manual_seed(0)
     net = Model()
     optimizer = tenon.optim.AdamW(net.parameters(), lr=3e-3)
@@ -62,7 +62,7 @@ def training(enabled, compiled):
 
 
 def batches(count):
-    """Sequences in which each byte follows from the last."""
+    """Sequences in which each byte is determined by the one before."""
     made = np.random.default_rng(3)
     for _ in range(count):
         start = made.integers(0, 32, (BATCH, 1))

@@ -23,7 +23,7 @@ def setup(T, **options):
 
 
 def iterate(weight, optimizer, scaler, slope, unscale=False):
-    """One iteration whose gradient is ``slope``; what can be seen of it."""
+    """Run one iteration whose gradient is ``slope``; return all observable state."""
     optimizer.zero_grad()
     scaler.scale((weight * slope).sum()).backward()
     scaled = weight.grad.tolist()

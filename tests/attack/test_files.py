@@ -247,7 +247,7 @@ def in_folder(files, rng, kind):
 
 
 def made(kind, good, number):
-    """The input of that number."""
+    """Return the input of that number."""
     rng = random.Random(f"{kind} {number}")
     if isinstance(good, dict):
         return in_folder(good, rng, kind)

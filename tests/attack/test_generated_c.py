@@ -26,7 +26,7 @@ NUMBERS = [0, 1, -1, 7, 64, 1 << 20, 1 << 31, 1 << 32, 1 << 62, -(1 << 63), (1 <
 
 
 class Words(nn.Module):
-    """Reads memory at places that its inputs and weights name."""
+    """A model that reads memory at indices given by its inputs and weights."""
 
     def __init__(self):
         super().__init__()

@@ -82,7 +82,7 @@ class Attacked:
         self.kills = self.reports = self.turns = 0
 
     def turn(self, epochs, killing):
-        """Go on with the run to the end of ``epochs``; if ``killing``, kill it at a random moment, if it lives."""
+        """Resume the run to the end of ``epochs``; if ``killing``, kill it at a random moment while it runs."""
         ranks, victim = self.choose.choice(RANKS), self.choose.choice(VICTIMS)
         before = self.newest()
         self.turns += 1
@@ -127,7 +127,7 @@ class Attacked:
         return "lost its launcher" if victim == "launcher" else f"was killed by {number.name}"
 
     def look(self, processes, ranks, status, killed, err, before):
-        """Assert that a turn left nothing behind but whole files, and one report if it was killed."""
+        """Assert that the job left only complete files, and one report if it was killed."""
         told = HEADLINE.findall(err)
         if killed and status != 0 and not told and ranks > 1 and self.metrics()[-1].get("final"):
             pass  # it was leaving, after its end

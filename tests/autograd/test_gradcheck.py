@@ -229,7 +229,7 @@ def test_batched_gradients_are_checked_on_request():
 
 
 def stretched(x, y):
-    """``x + y``, whose tangent by ``y`` is wrong."""
+    """``x + y``, whose tangent with respect to ``y`` is wrong."""
     if forward_ad._current_level >= 0:
         primal, tangent = forward_ad.unpack_dual(y)
         y = forward_ad.make_dual(primal, 1.1 * tangent)
@@ -316,7 +316,7 @@ def test_slopes_by_a_complex_number_are_compared_as_one_number(fast):
 
 
 class Bent(Function):
-    """Twice its input; the tangent is found in a way that depends on ``Bent.how``."""
+    """Twice its input; its tangent is computed in a way that depends on ``Bent.how``."""
 
     how: object = None
 

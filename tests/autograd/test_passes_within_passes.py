@@ -10,7 +10,7 @@ from tenon.autograd import Function
 
 
 class CountDown(Function):
-    """``x - 1``; its backward goes back through a countdown from there, until that is below zero."""
+    """``x - 1``; its backward runs the backward of another countdown, until the value is below zero."""
 
     depth = 0
 

@@ -68,7 +68,7 @@ CHANGES = [
 
 
 def run(t, seed):
-    """What a program comes to: ``("ok", values, gradients)`` or ``("error", step)``."""
+    """Run a program; return ``("ok", values, gradients)`` or ``("error", step)``."""
     r = random.Random(seed)
     leaves = [
         t.tensor(np.asarray(np.random.RandomState(seed * 7 + i).randn(*shape))).requires_grad_(i != 2)

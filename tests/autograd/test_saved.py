@@ -17,7 +17,7 @@ def leaf(*values):
 
 
 class Keeper(Function):
-    """Identity that keeps its input and a None."""
+    """Identity that saves its input and a None."""
 
     @staticmethod
     def forward(ctx, x):

@@ -46,5 +46,5 @@ class FakeBackend(Backend):
 
 @hookimpl
 def tenon_backends():
-    """As a plugin's module declares it."""
+    """The declaration of a plugin's module."""
     return {"fake": "fake_device:FakeBackend"}

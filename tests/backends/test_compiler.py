@@ -14,7 +14,7 @@ CPU = tenon.zeros(1)._backend
 
 
 class Plain(Backend):
-    """NumPy and nothing else."""
+    """A backend over NumPy without further kernels."""
 
     name, xp, array_type = "plain", np, np.ndarray
 

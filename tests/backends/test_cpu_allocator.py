@@ -68,7 +68,7 @@ print(advised())
 
 
 def advised(**environment):
-    """Whether huge pages are asked for the heap, at first and after free memory was given back."""
+    """Whether huge pages are advised for the heap, at first and after memory was returned."""
     quiet = {
         k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "TENON_", "GLIBC_", "NUMPY_"))
     }

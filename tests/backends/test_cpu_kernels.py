@@ -24,7 +24,7 @@ def normal(rng, *shape, dtype=np.float32):
 
 
 def reference(name, *args, **attrs):
-    """What the op does without its kernel, composites by their parts."""
+    """The result of the op without its kernel; of composites, that of their parts."""
     op = ops.__getattr__(name)
     if hasattr(op, "forward"):
         return op.forward(np, *args, **attrs)

@@ -26,7 +26,7 @@ without_cuda = pytest.mark.skipif(HERE.ok, reason="this machine has a CUDA devic
 
 
 def cupy(version="14.2.0", driver=13000, built=12090, count=1, refusal=None, compiler=None):
-    """CuPy as far as ``library.examine`` looks at it."""
+    """The part of CuPy that ``library.examine`` reads."""
 
     def devices():
         if refusal is not None:

@@ -6,7 +6,7 @@ from tenon.nn import functional as F
 
 
 class Net(nn.Module):
-    """A small classifier with a bit of everything that has state."""
+    """A small classifier with all kinds of state."""
 
     def __init__(self):
         super().__init__()

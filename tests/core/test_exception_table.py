@@ -15,7 +15,7 @@ SEEN = []
 
 
 def look():
-    """The handler that the tests add: notes the exception, and refuses strings."""
+    """The handler that the tests add: it records the exception, and raises for strings."""
     SEEN.append(sys.exception())
     if "text" in str(SEEN[-1]):
         raise TypeError("refused") from None

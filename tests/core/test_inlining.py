@@ -9,7 +9,7 @@ from tenon.engine.inlining import inlined
 
 
 def halved(value, of, note):
-    """What is written once."""
+    """The function that is inlined."""
     out = value / 2
     if of:
         out = note() + out

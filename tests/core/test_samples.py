@@ -64,7 +64,7 @@ def test_narrow_floats_are_near_the_reference(sample):
 
 
 def _turned(value, old, new):
-    """An array of dtype ``old`` in ``new``; anything else as it is."""
+    """An array of dtype ``old`` converted to ``new``; anything else unchanged."""
     return value.astype(new) if isinstance(value, np.ndarray) and value.dtype == old else value
 
 
@@ -95,7 +95,7 @@ def test_inputs_stay_only_views_share_their_memory_and_the_shape_rule_tells_the_
 
 @pytest.fixture
 def nothing_kept():
-    """No array is kept where a rule may only ask for the shape: a rule that reads more fails."""
+    """Save no arrays where a rule may read shapes only: a rule that reads more fails."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tape, "_SMALL", 0)
         yield

@@ -58,7 +58,7 @@ def routes():
 
 @pytest.fixture(scope="session")
 def asked(straggling):
-    """The routes of that log directory, read once."""
+    """The routes of that log directory, after it was read."""
     pytest.importorskip("tensorboard")
     opened = Routes(straggling)
     yield opened
@@ -67,7 +67,7 @@ def asked(straggling):
 
 @pytest.fixture(scope="session")
 def straggling(tmp_path_factory):
-    """A log directory with `run`: four ranks, five steps, rank 2 computes half as long again."""
+    """A log directory with `run`: four ranks, five steps, rank 2 computes 1.5 times as long."""
     logdir = tmp_path_factory.mktemp("logs")
     traces.training_run(logdir / "run", ranks=4, steps=5, ops=10, slow=2)
     return logdir

@@ -69,7 +69,7 @@ def test_spans_that_do_not_nest_are_walked_one_by_one():
 
 
 def told(folder, text):
-    """What a file of this text comes to, and whether its lines were taken many at a time."""
+    """The result of reading a file with this text, and whether it was read by whole lines."""
     path = folder / "a.pt.trace.json"
     path.write_text(text)
     stream, collected, single = EventStream(str(path)), Collected(), []

@@ -280,7 +280,7 @@ def test_a_run_that_goes_on_is_read_on_and_its_worker_ends_with_the_file(routes,
 
 
 def read_within(megabytes, path):
-    """What a worker says that may use so much memory."""
+    """The response of a worker that may use at most so much memory."""
     program = """
 import sys
 from tenon_dashboard import worker

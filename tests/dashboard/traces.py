@@ -48,7 +48,7 @@ def text(events, head=None, ended=True):
 
 
 def worded(events):
-    """The text of a trace in the profiler's own words: three decimals, memory's numbers first."""
+    """The text of a trace as the profiler formats it: three decimals, memory's numbers first."""
     lines = []
     for event in events:
         event = {key: f"@{event[key]:.3f}@" if key in ("ts", "dur") else event[key] for key in event}

@@ -31,7 +31,7 @@ class Stream(data.IterableDataset):
 
 
 class Place(Stream):
-    """A stream that knows where it is."""
+    """A stream with a position that can be saved."""
 
     at = 0
 

@@ -383,7 +383,7 @@ def test_collating_is_found_at_torchs_private_path():
 
 
 class Whole(data.IterableDataset):
-    """Gives all of it in every worker."""
+    """A stream that yields all items in every worker."""
 
     def __iter__(self):
         return iter(range(4))

@@ -126,7 +126,7 @@ def test_a_stream_too_is_cut_into_batches_of_whole_numbers_only(batch_size):
 
 
 class Slow:
-    """Of two workers, the first gives nothing before the second has made sample ``free``."""
+    """With two workers, the first returns nothing before the second has produced sample ``free``."""
 
     def __init__(self, free):
         self.free, self.made = free, threading.Event()
@@ -172,7 +172,7 @@ def test_loaders_without_an_order_give_tasks_to_the_worker_that_has_room():
 
 
 class Again(IterableDataset):
-    """An iterator that begins anew when it is asked after its end."""
+    """An iterator that restarts when it is advanced after its end."""
 
     def __init__(self, n):
         self.n = self.left = n
@@ -294,7 +294,7 @@ def test_a_loader_tells_how_it_collates():
 
 
 class Endless(DataLoader):
-    """As timm makes workers go on with the next epoch."""
+    """A sampler that repeats for ever, as in timm, so that workers continue with the next epoch."""
 
     class Repeat(list):
         def __iter__(self):

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  #
 
 
 def taken_up(make, batches, seed=0):
-    """What a new loader gives after the state that another had after ``batches``; and what was left of it."""
+    """Return the batches of a new loader with the state that another had after ``batches``, and the remaining batches of that."""
     tenon.manual_seed(seed)
     whole = make()
     iteration = iter(whole)
@@ -34,7 +34,7 @@ def taken_up(make, batches, seed=0):
 
 
 class Odd(data.Sampler):
-    """A sampler of the user's, without a state."""
+    """A custom sampler without a state."""
 
     def __iter__(self):
         return iter([7, 1, 9, 4, 4, 0, 3])

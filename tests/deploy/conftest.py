@@ -57,7 +57,7 @@ PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=2 PreemptM
 
 
 class Slurm:
-    """The running Slurm: its commands, and what became of a job."""
+    """The running Slurm: its commands, and the states of jobs."""
 
     def __init__(self, folder):
         self.folder = folder

@@ -14,7 +14,7 @@ SCHEMA = yaml.safe_load(Path(__file__).with_name("mpijob_schema.yaml").read_text
 
 
 def refusals(job):
-    """What the operator has against ``job``: the paths of the fields in question."""
+    """The errors of the operator for ``job``: the paths of the invalid fields."""
     errors = jsonschema.Draft202012Validator(SCHEMA).iter_errors(job)
     return [".".join(map(str, error.absolute_path)) for error in errors]
 

@@ -47,7 +47,7 @@ class Hosts:
         self._servers = []
 
     def start(self):
-        """Make them all; returns when each answers to ssh."""
+        """Create all hosts; return when each accepts ssh connections."""
         ip("link", "add", TAG, "type", "bridge")
         ip("link", "set", TAG, "up")
         for number, name in enumerate(self.names, 1):
@@ -125,7 +125,7 @@ class Hosts:
             subprocess.run(["ip", "netns", "exec", f"{TAG}-{name}", *command], check=True)
 
     def cut(self, name):
-        """Pull the cable of host ``name``."""
+        """Disconnect host ``name``."""
         ip("link", "set", f"{TAG}-{self.names.index(name) + 1}", "down")
 
     def bytes_sent(self, name):
@@ -140,7 +140,7 @@ class Hosts:
         return [number for number in listed.stdout.split() if "python" in program(number)]
 
     def stop(self):
-        """Remove all that ``start`` made."""
+        """Remove everything that ``start`` created."""
         for name in self.names:
             listed = subprocess.run(["ip", "netns", "pids", f"{TAG}-{name}"], capture_output=True, text=True)
             for number in listed.stdout.split():

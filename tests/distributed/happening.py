@@ -41,13 +41,13 @@ Surroundings = Callable[[Path], contextlib.AbstractContextManager[Mapping[str, s
 
 @contextlib.contextmanager
 def as_it_is(folder: Path) -> Iterator[Mapping[str, str]]:
-    """No special surroundings."""
+    """No special environment."""
     yield {}
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happens to a job, and how it must end; ``happens`` and ``report`` are the table's words."""
+    """An event in a job, and how the job must end; ``happens`` and ``report`` are cells of the table."""
 
     name: str
     happens: str
@@ -153,7 +153,7 @@ def _check_what_is_left(event: Event, folder: Path) -> None:
 
 
 def soon(run: Callable[[Path], tuple[Found, float]], limit: float, folder: Path) -> Found:
-    """What ``run(folder)`` finds within ``limit``; it also returns the seconds, and has a new folder each time."""
+    """Return the result of ``run(folder)`` within ``limit``, and the seconds; each attempt has a new folder."""
     took = []
     for number in range(TRIES):
         (folder / str(number)).mkdir()
@@ -170,7 +170,7 @@ def held_up(err: str) -> bool:
 
 
 def in_time(seconds: float, limit: float) -> bool:
-    """Whether ``seconds`` are less than ``limit`` is on a machine as busy as this one."""
+    """Whether ``seconds`` are below ``limit``, scaled by how busy this machine is."""
     return seconds < limit or seconds < limit * slowness()
 
 
@@ -231,14 +231,14 @@ def _soon_empty(look: Callable[[], list[str]], deadline: float) -> list[str]:
 
 
 def wait_for(there: Callable[[], object], job: subprocess.Popen[str]) -> None:
-    """Return when ``there()`` is true, or the job is over."""
+    """Wait until ``there()`` is true, or the job has ended."""
     deadline = time.time() + LATEST
     while not there() and job.poll() is None and time.time() < deadline:
         time.sleep(0.02)
 
 
 def interrupt(job: subprocess.Popen[str], folder: Path) -> float:
-    """Ctrl-C, once the last rank has written the time."""
+    """Send Ctrl-C once the last rank has written the time."""
     wait_for((folder / "clock").exists, job)
     job.send_signal(signal.SIGINT)
     return time.time()

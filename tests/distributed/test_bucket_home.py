@@ -50,7 +50,7 @@ def check(model, size, step):
 
 
 def train(communicator, between=lambda model: None, steps=4):
-    """Backward passes, each checked; ``between`` them somebody does something."""
+    """Run backward passes, check each, and call ``between`` after each."""
     tenon.manual_seed(1)
     model = DistributedDataParallel(Tied(), process_group=communicator)
     for step in range(steps):

@@ -18,7 +18,7 @@ COMPILED = [case.__name__ for case in swapped.COMPILED]
 
 
 def check(messages, cases, deviating):
-    """Every rank names both sides in all of ``cases``, and nothing in legal programs."""
+    """Check that all ranks raise errors that name both sides in ``cases``, and none in legal programs."""
     for rank, told in enumerate(messages):
         assert {name for name in cases if told[name] is None} == set(), rank
         assert {name: told[name] for name in swapped.LEGAL if told[name] is not None} == {}, rank

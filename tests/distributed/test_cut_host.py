@@ -28,7 +28,7 @@ for step in range(10_000):
 
 
 def cut_when(hosts, condition, job):
-    """Cut ``node2`` off when ``condition()`` holds; the report, and when each host's ranks were gone."""
+    """Disconnect ``node2`` when ``condition()`` holds; return the report, and when each host's ranks had ended."""
     deadline = time.monotonic() + 100
     while not condition():
         assert job.poll() is None, job.communicate()

@@ -117,7 +117,7 @@ def test_two_backward_passes_through_one_graph_add_up():
 
 
 def test_the_module_itself_is_trained_too():
-    """Forward of the inner module is not seen, its gradients are."""
+    """A forward of the inner module is not intercepted, its gradients are averaged."""
 
     def work(communicator):
         model = DistributedDataParallel(Tied())

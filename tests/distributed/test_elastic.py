@@ -27,7 +27,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @pytest.fixture(scope="module")
 def mpirun():
-    """The command that starts ranks which outlive each other."""
+    """The command that starts ranks which survive killed ones."""
     found = [find_mpirun(), "--with-ft", "ulfm"]
     version = subprocess.run([found[0], "--version"], capture_output=True, text=True).stdout
     if "Open MPI" not in version:

@@ -54,7 +54,7 @@ def died(name: str, happens: str, status: int, report: str, words: tuple[str, ..
 
 
 def stalled(name: str, how: str, happens: str, report: str, words: tuple[str, ...]) -> Event:
-    """A row of ``stalling.py``: the others wait in vain."""
+    """A row of ``stalling.py``: the other ranks wait for the last one."""
     named = (
         "step 17 has waited ",
         " s for rank 3 ===",
@@ -237,7 +237,7 @@ def rows(times: dict[str, str]) -> list[list[str]]:
 
 
 def harmless_rows() -> list[list[str]]:
-    """The table of what ends no job."""
+    """The table of cases that do not end the job."""
     return [list(row) for row in HARMLESS.values()]
 
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Singular sample")
 
 
 def outcome(compute):
-    """What came of it: a tensor, or the built-in kind of its error."""
+    """The result: a tensor, or the built-in class of the error."""
     try:
         return compute()
     except (NotImplementedError, ValueError, RuntimeError) as error:
@@ -52,7 +52,7 @@ def slopes(result, leaves):
 
 
 def same(case, dtype, compute, what):
-    """Both libraries get the same of ``compute(lib, distribution)``, and the same gradients."""
+    """Compare ``compute(lib, distribution)`` and its gradients in both libraries."""
     results = []
     for lib in (tenon, torch):
         leaves = []

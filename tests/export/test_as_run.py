@@ -9,7 +9,7 @@ from tenon.export import CapturedGraph, capture
 
 
 class Heads(nn.Module):
-    """Reads a value, reshapes and splits by sizes of its own, and computes something that nothing reads."""
+    """Reads a value, reshapes and splits by computed sizes, and computes something unused."""
 
     def __init__(self):
         super().__init__()

@@ -25,7 +25,7 @@ class TestReference(TargetSuite):
 
 
 class Wrong(Reference):
-    """Computes something else."""
+    """A target whose outputs are wrong."""
 
     name = "wrong"
 
@@ -209,7 +209,7 @@ def test_decisions_that_a_target_cannot_check_are_refused(tmp_path):
 
 
 class Own(Reference):
-    """Lowers by itself."""
+    """A target with a lowering of its own."""
 
     def lowered(self, graph):
         return graph

@@ -40,7 +40,7 @@ class Smooth(Block):
 
 @pytest.fixture
 def nets():
-    """A net, and what it is to be after the edit, with the same weights."""
+    """A net, and the net that it equals after the edit, with the same weights."""
     tenon.manual_seed(0)
     net, edited = (nn.Sequential(each(3, 8), each(8, 4)).eval() for each in (Block, Smooth))
     edited.load_state_dict(net.state_dict())

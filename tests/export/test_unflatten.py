@@ -146,7 +146,7 @@ def test_layers_of_several_ops_are_layers_again(name):
 
 
 class Coder(nn.Module):
-    """Attention of a sequence to itself and to another, whose keys are moved once, and a GRU that runs twice."""
+    """Self-attention, cross-attention whose keys are computed once, and a GRU that runs twice."""
 
     def __init__(self):
         super().__init__()

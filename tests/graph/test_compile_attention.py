@@ -11,7 +11,7 @@ LENGTH, WIDTH = 70, 32
 
 
 class Block(nn.Module):
-    """Two heads beside their input."""
+    """Attention of two heads with a residual."""
 
     def __init__(self):
         super().__init__()

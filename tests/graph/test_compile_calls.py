@@ -20,7 +20,7 @@ from tenon_cpu.jit.compiler import llvm
 
 
 class Counter:
-    """An interceptor that notes what it sees."""
+    """An interceptor that records the ops that it receives."""
 
     def __init__(self):
         self.seen = []

@@ -75,7 +75,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 
 def printed(*command):
-    """What a process on one thread prints as JSON."""
+    """Return the JSON that a process on one thread prints."""
     done = subprocess.run(
         [sys.executable, *command], capture_output=True, text=True, timeout=600, env=os.environ | ONE_THREAD
     )

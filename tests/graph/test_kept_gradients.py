@@ -18,7 +18,7 @@ KEPT = {
 
 
 def trained(twins, keep, zero_inside, compiled, calls=9):
-    """What was kept, and what it was when it was taken; the function."""
+    """Return the kept gradients, their values at the time, and the compiled function."""
     tenon.manual_seed(0)
     model = twins.mlp()
     optimizer = tenon.optim.SGD(model.parameters(), lr=0.1)

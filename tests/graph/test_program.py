@@ -9,7 +9,7 @@ from tenon.graph.program import Program
 
 
 def ran(m, backend, scalars=(), times=1, passes=()):
-    """The program after some runs, its arrays, and what the interpreter computes."""
+    """Return the program after some runs, its arrays, and the results of the interpreter."""
     expected = Interpreter(m.graph, backend).run(m.copies(), scalars)
     arrays = m.copies()
     program = Program(m.graph, backend, passes)

@@ -58,7 +58,7 @@ def function_of(steps):
 
 
 def outcome(f, dtype, calls):
-    """What some calls return and leave behind, and where the random stream is then."""
+    """The results and side effects of some calls, and the state of the random stream afterwards."""
     tenon.manual_seed(5)
     weight = tenon.full((3, 3), 0.5, dtype=dtype).requires_grad_()
     found = []

@@ -17,7 +17,7 @@ def mlp(dropout=0.0):
 
 
 def seen(*things):
-    """Values, gradients, state and options of ``things``, and the random stream."""
+    """Values, gradients, state and options of ``things``, and the state of the random stream."""
     found = [("random stream", tenon.get_rng_state().numpy().copy())]
     for thing in things:
         if isinstance(thing, nn.Module):

@@ -13,7 +13,7 @@ LENGTH, DIM = 7, 6
 
 
 def turned(x, interleaved, offset=0, base=10000.0):
-    """The pairs of ``x`` as complex numbers, turned."""
+    """The pairs of ``x`` as complex numbers, rotated."""
     first, second = (x[..., 0::2], x[..., 1::2]) if interleaved else np.split(x, 2, -1)
     places = offset + np.arange(x.shape[-2])[:, None]
     made = (first + 1j * second) * np.exp(1j * places * base ** (-np.arange(0, DIM, 2) / DIM))

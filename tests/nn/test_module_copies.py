@@ -37,7 +37,7 @@ class Net(nn.Module):
 
 
 class OwnState(Affine):
-    """State methods of its own, which never heard of registries."""
+    """A module with state methods of its own, which do not use the registries."""
 
     def __getstate__(self):
         state = self.__dict__.copy()

@@ -8,7 +8,7 @@ from tenon.errors import DeviceError, DTypeError, FreedGraphError, ModifiedValue
 
 
 class Spoils(nn.Module):
-    """Modifies in place what its own exp needs."""
+    """Modifies in place a tensor that its own exp has saved."""
 
     def forward(self, x):
         y = x.exp()

@@ -23,7 +23,7 @@ MASKS = ("none", "causal", "padding", "both", "boolean", "hint")
 
 
 class Side:
-    """One library: weights and inputs of one seed, and what came of them."""
+    """One library: weights and inputs of one seed, and the results."""
 
     def __init__(self, lib, make, batch_first=False, unbatched=False):
         self.lib, self.draw, self.leaves = lib, np.random.default_rng(5), []
@@ -83,7 +83,7 @@ def both(make, call, **form):
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """torch warns of its fast path where it does not take it."""
+    """Ignore the warnings of torch about its fast path."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="enable_nested_tensor|The PyTorch API of nested")
         warnings.filterwarnings("ignore", message="Support for mismatched")

@@ -55,7 +55,7 @@ def training():
 
 @pytest.fixture
 def plug():
-    """`plug(hook)`: a plugin that offers what `hook(session)` gives to a profile."""
+    """`plug(hook)`: a plugin whose observers are the result of `hook(session)`."""
     names = []
 
     def offer(hook):

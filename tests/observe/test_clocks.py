@@ -36,7 +36,7 @@ def test_events_of_hosts_whose_clocks_differ_and_drift_are_where_they_were(tmp_p
 
 
 def off_by(said, folder):
-    """How far a rank's marks are from where they were, at most."""
+    """The largest error of the times of a rank's events."""
     header, events = read_trace(folder / "merged.trace.json.gz")
     base = int(header["baseTimeNanoseconds"])
     seen = {

@@ -10,7 +10,7 @@ PROGRAM = Path(__file__).parent / "programs" / "parts.py"
 
 @pytest.fixture(scope="module")
 def told(run_ranks):
-    """What each rank says of each kind of step."""
+    """The output of each rank for each kind of step."""
     lines = [json.loads(line) for line in run_ranks(2, PROGRAM).splitlines() if line.startswith("{")]
     return {(line["kind"], line["rank"]): line for line in lines}
 

@@ -17,7 +17,7 @@ from tenon_profiler import recording
 
 @contextlib.contextmanager
 def room(count):
-    """No file can be longer; only inside, as pytest may be writing to one as well."""
+    """Limit the size of files inside the block only, as pytest may be writing to one as well."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (count, before[1]))
     try:
@@ -62,7 +62,7 @@ def test_a_disk_that_is_full_from_the_start_is_told_once(tmp_path, training):
 
 
 class Failing(Observer):
-    """Takes some events, then there is no room for more."""
+    """A writer that fails with a full disk after some events."""
 
     heard = closed = 0
 

@@ -83,7 +83,7 @@ class TestLAMB(OptimizerSuite):
 
 
 def average(y, state, step, h, beta, moved):
-    """``y`` after one schedule-free step by ``moved``; ``x`` is carried openly here, unlike in the rule."""
+    """Return ``y`` after one schedule-free step by ``moved``; here ``x`` is stored explicitly, unlike in the rule."""
     z = state.get("z", y)
     x = state.get("x", y)
     rate = h.lr * min(1.0, step / max(h.warmup_steps, 1))

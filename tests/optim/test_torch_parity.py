@@ -135,7 +135,7 @@ def test_complex_parameters_agree_with_torch(name, options, dtype):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize(("name", "options"), SETTINGS, ids=IDS)
 def test_short_floats_stay_near_a_float32_training(name, options, dtype):
-    """Stored short, computed in float32: nearer to the truth than rounding every operation, as torch does."""
+    """Stored in 16 bits, computed in float32: closer to float32 training than rounding every operation, as torch does."""
     rng = np.random.default_rng(0)
     start = rng.standard_normal((4, 3)).astype(np.float32)
     gradients = rng.standard_normal((10, 4, 3)).astype(np.float32)

@@ -36,7 +36,7 @@ def images():
 
 
 def compacted():
-    """Heads are gone, by rules for sizes."""
+    """A model without some heads, with rules for sizes."""
     tenon.manual_seed(0)
     model, x = Attention(), tenon.randn(8, 5, 16)
     tenon.prune.mask_channels(model, x, 0.5)
@@ -45,7 +45,7 @@ def compacted():
 
 
 def prepared():
-    """Channels are gone, and what is left trains for int8."""
+    """A model without some channels, prepared for quantization-aware training."""
     model, x = images()
     tenon.prune.mask_channels(model, x, 0.5, scope="layer")
     tenon.prune.compact(model, x, seconds=0)
@@ -53,7 +53,7 @@ def prepared():
 
 
 def quantized():
-    """Channels are gone, the last layer is int8, and those before it train on."""
+    """A model without some channels, whose last layer is int8 and whose other layers are trainable."""
     model, x = images()
     tenon.prune.mask_channels(model, x, 0.5, scope="layer")
     tenon.prune.compact(model, x, seconds=0)

@@ -85,7 +85,7 @@ def areas() -> Iterator[tuple[str, str, dict[int, list[str]]]]:
 
 
 def elsewhere() -> dict[str, str]:
-    """Which tests compare a name that no catalogue can."""
+    """The tests that compare a name which the catalogue cannot."""
     data = tomllib.loads((TIERS / "elsewhere.toml").read_text(encoding="utf-8"))
     return {name: path for path, names in data.items() for name in names.split()}
 

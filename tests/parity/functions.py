@@ -76,7 +76,7 @@ def refused_alike(ours: Exception | None, theirs: Exception) -> None:
 def compare(
     torch: Any, name: str, content: Any, dtype: str, strided: bool = False, given: bool = True
 ) -> None:
-    """Both libraries come to the same, or both refuse.
+    """Check that both libraries return equal results, or both raise errors.
 
     What torch refuses only for how a tensor lies in memory may be computed here; where the shapes are not
     the case's own (``given=False``), any error of tenon's is a refusal.

@@ -184,7 +184,7 @@ def as_numpy(tensor: Any) -> np.ndarray:
 
 
 def check(ours: Any, theirs: Any, tolerance: float, what: str) -> None:
-    """``ours`` is ``theirs``: dtype, shape and values."""
+    """Check that ``ours`` equals ``theirs``: dtype, shape and values."""
     assert str(ours.dtype) == str(theirs.dtype), f"{what}: dtype {ours.dtype}, torch has {theirs.dtype}"
     assert tuple(ours.shape) == tuple(theirs.shape), (
         f"{what}: shape {tuple(ours.shape)}, torch has {tuple(theirs.shape)}"

@@ -11,7 +11,7 @@ F = nn.functional
 
 
 class Dense(nn.Module):
-    """Every layer reads all before it."""
+    """Every layer reads the results of all layers before it."""
 
     def __init__(self):
         super().__init__()
@@ -40,7 +40,7 @@ class Gated(nn.Module):
 
 
 class Last(nn.Module):
-    """The last state of a recurrent layer, over cells or at once."""
+    """The last state of a recurrent layer, by cells or by the whole layer."""
 
     def __init__(self, cell):
         super().__init__()
@@ -70,7 +70,7 @@ class Projected(nn.Module):
 
 
 class Einsum(nn.Module):
-    """Parameters without a layer: a map, and positions that are added."""
+    """Parameters outside of layers: a map by einsum, and added positions."""
 
     def __init__(self):
         super().__init__()
@@ -124,7 +124,7 @@ class Grouped(nn.Module):
 
 
 class Squares(nn.Module):
-    """Squares of pixels, each one vector."""
+    """Patches of pixels, each embedded as a vector."""
 
     def __init__(self):
         super().__init__()
@@ -200,7 +200,7 @@ class Unit(nn.Module):
 
 
 class Timed(nn.Module):
-    """A part that computes with constants, whose size the code says."""
+    """A module that creates constants whose size is in its code."""
 
     def __init__(self):
         super().__init__()

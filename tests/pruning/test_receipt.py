@@ -13,7 +13,7 @@ from tenon.errors import ArgumentError
 
 
 class Sleepy(nn.Linear):
-    """A linear layer that takes its time."""
+    """A linear layer that sleeps in each call."""
 
     def forward(self, x):
         time.sleep(0.003)

@@ -61,7 +61,7 @@ def test_a_structure_that_was_tampered_with_is_refused_and_changes_nothing(said,
 
 
 def untouched(model, example, error, match):
-    """``compact`` raises, and nothing of the model is another thing than before."""
+    """Check that ``compact`` raises, and that the model is unchanged."""
     state = {name: t.clone() for name, t in model.state_dict().items()}
     text = repr(model)
     with pytest.raises(error, match=match):

@@ -78,7 +78,7 @@ class Unflattened(Attention):
 
 
 class Following(Attention):
-    """Takes every size from a tensor; the number of heads is here for other ends."""
+    """Takes every size from a tensor; the number of heads has another purpose."""
 
     def forward(self, x):
         q, k, v = self.qkv(x).unflatten(-1, (3, -1, 4)).permute(2, 0, 3, 1, 4)
@@ -197,7 +197,7 @@ def test_half_of_the_heads_and_neurons_of_a_vision_transformer_go():
 
 
 class Halves(nn.Module):
-    """Two chunks, twice."""
+    """Splits into two chunks, twice."""
 
     def __init__(self):
         super().__init__()
@@ -235,7 +235,7 @@ def test_chunks_become_as_long_as_what_is_left_of_them():
 
 
 class Products(nn.Module):
-    """Queries and keys, whose product is divided by a number that their width says, or is not."""
+    """Queries and keys, whose product is or is not divided by a number computed from their width."""
 
     def __init__(self, scaled):
         super().__init__()
@@ -265,7 +265,7 @@ def test_what_a_product_is_divided_by_is_not_changed(scaled):
 
 
 class Counted(Attention):
-    """One head after the other, by its number: the last has another one if one before it is gone."""
+    """One head after the other, selected by index: indices shift if an earlier head is removed."""
 
     def forward(self, x):
         q, k, v = self.qkv(x).unflatten(-1, (3, 4, 4)).unbind(2)
@@ -285,7 +285,7 @@ def test_numbers_that_nobody_asks_for_are_an_error_that_names_the_module():
 
 
 class Crops(Attention):
-    """Takes a piece of the channels, and the same of the time."""
+    """Takes the same slice of the channels and of the time axis."""
 
     def forward(self, x):
         y = self.proj(x).relu()

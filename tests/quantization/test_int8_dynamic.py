@@ -24,7 +24,7 @@ def weights(columns, inner, seed=0):
 
 
 def whole_numbers(rows, inner, seed=1):
-    """Numbers that are their own whole numbers times a power of two: nothing of them is rounded."""
+    """Numbers that are integers times a power of two, so that quantization does not round them."""
     x = np.random.default_rng(seed).integers(-127, 128, (rows, inner)).astype(np.float32)
     x[0, 0] = 127
     return x * np.float32(0.25)

@@ -19,7 +19,7 @@ STEPS = {"x_step": 0.25, "out_step": None, "out_zero": 0, "relu": False}
 
 
 def sums_of(x, values, zero, attrs):
-    """By loops over the window, in 64-bit integers."""
+    """Compute sums by loops over the window, in 64-bit integers."""
     stride, padding, dilation, groups = (attrs[n] for n in ("stride", "padding", "dilation", "groups"))
     wide = x.astype(np.int64) - zero
     wide = np.pad(wide, [(0, 0), (0, 0), *((p, p) for p in padding)])

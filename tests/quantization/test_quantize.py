@@ -24,7 +24,7 @@ SPECS = ("int8-dynamic", "int8-weights", "int4-weights", "bfloat16-weights", "bf
 
 
 class Reader(nn.Module):
-    """Words to a state to a number: an embedding, an LSTM, products."""
+    """A text classifier: an embedding, an LSTM, linear layers."""
 
     def __init__(self):
         super().__init__()
@@ -145,7 +145,7 @@ def test_a_layer_that_is_shared_stays_shared():
 
 
 class Tied(nn.Module):
-    """An output whose weight is that of the words."""
+    """An output layer whose weight is that of the embedding."""
 
     def __init__(self):
         super().__init__()

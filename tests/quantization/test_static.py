@@ -186,7 +186,7 @@ def test_every_norm_of_a_residual_network_is_folded(monkeypatch):
 
 
 class Written(nn.Module):
-    """A result of which one channel is written before the next layer reads it."""
+    """A result of which one channel is overwritten before the next layer reads it."""
 
     def __init__(self):
         super().__init__()

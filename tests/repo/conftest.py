@@ -37,7 +37,7 @@ class ImportGraph:
         self.imports = [each for name in self.files for each in self._imports_of(name)]
 
     def circles(self):
-        """The files that reach each other, late imports and strings counted; the largest circle first."""
+        """Import cycles: sets of files that reach each other, late imports and strings counted; the largest first."""
         targets = {name: [] for name in self.files}
         for each in self.imports:
             if each.kind != "typing":

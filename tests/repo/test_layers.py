@@ -92,7 +92,7 @@ EXTENSIONS = sorted(p for top in ("plugins", "backends") for p in (ROOT / top).r
 
 
 def found_in(paths, wrong):
-    """``{file: what is wrong there}``; one test for all files, as a test of each takes longer than its work."""
+    """``{file: problem}``; one test for all files, as a test of each takes longer than its work."""
     return {str(path.relative_to(ROOT)): found for path in paths if (found := wrong(path))}
 
 

@@ -36,7 +36,7 @@ def unused(function):
 
 
 def said_without_effect(documentation):
-    """Names in sentences that speak of having no effect."""
+    """The parameters that sentences with "no effect" name."""
     sentences = re.split(r"(?<=[.;])\s|\n\n", documentation)
     return {name for s in sentences if "no effect" in s for name in re.findall(r"``(\w+)``", s)}
 

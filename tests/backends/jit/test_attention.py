@@ -30,7 +30,7 @@ def in_parts(patch):
 
 
 def run(given, *rest, **options):
-    """Whether it was one op, result and gradients."""
+    """Return whether attention was one op, its result and gradients."""
     tensors = [tenon.tensor(a, requires_grad=True) for a in given]
     out = attend(*tensors, *rest, **options)
     one = out.grad_fn.op.name == "attention"

@@ -63,7 +63,7 @@ def compare(cluster, arrays):
 
 
 def laid_out(rng, shape, dtype, layout):
-    """Values in memory that is contiguous, transposed, spread, or walked backwards."""
+    """Values in memory that is contiguous, transposed, strided, or reversed."""
     values = np.asarray(rng.standard_normal(shape) * 2)
     values = values.astype(dtype)
     if layout == "special" and values.size > 2 and dtype.startswith("float"):

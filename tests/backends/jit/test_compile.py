@@ -65,7 +65,7 @@ def counted(first, x):
 
 @jit.kernel("void(int64, float64[::1], int64, int64)")
 def scratch(room, out, start, stop):
-    """1, 2, 3, ... by way of an array of the kernel's own."""
+    """1, 2, 3, ..., computed in a temporary array of the kernel."""
     own = np.empty(room, np.float64)
     for i in range(start, stop):
         own[i] = i + 1.0
@@ -106,7 +106,7 @@ def entries(folder: Path) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
-    """A cache that a process has compiled the kernel into."""
+    """A cache into which a process has compiled the kernel."""
     place = tmp_path_factory.mktemp("compiled")
     assert run(place / "cache", place, PYTHONHASHSEED="0") == [[2, 4, 6], 0, 1]
     return place / "cache"
@@ -351,7 +351,7 @@ def test_what_a_kernel_may_take_is_said_where_it_takes_something_else():
 
 
 def resident() -> int:
-    """Bytes of memory that this process has."""
+    """Bytes of resident memory of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 

@@ -56,7 +56,7 @@ def kernel(name):
 
 
 def agree(name, *args, tolerance=1e-5, **attrs):
-    """The op's kernel against its parts, in float64 where the arguments are float32; returns the result."""
+    """Compare the op's kernel with the composite, in float64 where the arguments are float32; return the result."""
     before = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
     wide = [a.astype(np.float64) if getattr(a, "dtype", None) == np.float32 else a for a in args]
     with np.errstate(all="ignore"):
@@ -289,7 +289,7 @@ def test_max_pooling_by_two_and_its_gradient(rng, used, shape):
 
 
 def lying_differently(x):
-    """The same values in other memory: reversed columns, other strides, read-only, misaligned, byte-swapped."""
+    """The same values in other layouts: reversed columns, other strides, read-only, misaligned, byte-swapped."""
     wide = np.empty((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
     wide[..., ::2] = x
     yield wide[..., ::2]

@@ -27,7 +27,7 @@ def normal(rng, *shape):
 
 
 def agree(name, *args, tolerance=1e-4, **attrs):
-    """The kernel's results against the op's parts in float64; of steps in memory and float64 arrays too."""
+    """Compare the kernel's results with the composite in float64, also for strided and float64 arrays."""
     kernel, op = BACKEND.kernels[getattr(ops, name)], getattr(ops, name)
     wide = [a if a is None else a.astype(np.float64) for a in args]
     parts = getattr(op, "raw_forward", None) or op.decompose

@@ -118,14 +118,14 @@ class _Rule(Optimizer):
 
 
 class Noisy(_Rule):
-    """Draws a number anew for every step."""
+    """A rule that draws a random number in every step."""
 
     def update(self, f, p, g, s, h):
         return p - h.lr * random.random() * g, {}
 
 
 class Counting(_Rule):
-    """Reads what only it knows."""
+    """A rule that reads state of its own."""
 
     calls = 0
 
@@ -134,14 +134,14 @@ class Counting(_Rule):
 
 
 class Direct(_Rule):
-    """Calls NumPy itself."""
+    """A rule that calls NumPy itself."""
 
     def update(self, f, p, g, s, h):
         return p - h.lr * np.tanh(np.asarray(g)), {}
 
 
 class InPlace(_Rule):
-    """Changes what it was given."""
+    """A rule that changes its arguments in place."""
 
     def update(self, f, p, g, s, h):
         g *= 2.0
@@ -149,14 +149,14 @@ class InPlace(_Rule):
 
 
 class Shaped(_Rule):
-    """Looks at a shape."""
+    """A rule that reads a shape."""
 
     def update(self, f, p, g, s, h):
         return p - h.lr * g * len(g.shape), {}
 
 
 class Branching(_Rule):
-    """Asks for the truth of an array."""
+    """A rule that branches on an array."""
 
     def update(self, f, p, g, s, h):
         return (p - g if (g > 1e9).any() else p - h.lr * g), {}
@@ -177,7 +177,7 @@ class Transcendental(_Rule):
 
 
 class Swapping(_Rule):
-    """Gives old values new places."""
+    """A rule that exchanges two state entries."""
 
     def init(self, f, p):
         return {"a": f.zeros_like(p), "b": f.zeros_like(p)}
@@ -187,7 +187,7 @@ class Swapping(_Rule):
 
 
 class Sqrt(_Rule):
-    """Computes with a number's root, and selects."""
+    """A rule with the square root of a number, and a selection."""
 
     def update(self, f, p, g, s, h):
         return p - math.sqrt(h.lr) * f.where(abs(g) > 0.5, f.sign(g), f.clamp(g, -0.1, None) ** 2), {}
@@ -281,7 +281,7 @@ def test_small_young_groups_are_not_compiled():
 
 
 class Plain(_Rule):
-    """Names nothing but its arguments."""
+    """A rule that uses nothing but its arguments."""
 
     def update(self, f, p, g, s, h):
         return p - h.lr * g, {}

@@ -16,7 +16,7 @@ GEOMETRY = ("stride", "padding", "dilation", "groups")
 
 
 def weights(rng, shape):
-    """From one end to the other, with both ends in it; a scale and a bias for each output."""
+    """Return int8 weights over the whole range, and a scale and a bias for each output."""
     values = rng.integers(-128, 128, shape).astype(np.int8)
     values.flat[0], values.flat[-1] = -128, 127
     return values, rng.random(shape[0], np.float32) / 64, rng.standard_normal(shape[0]).astype(np.float32)

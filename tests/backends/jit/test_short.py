@@ -51,7 +51,7 @@ def reference(name):
 
 
 def kernel(name):
-    """The one for 16 bits."""
+    """The kernel for 16-bit floats."""
     return getattr(backend().short_raw, name)
 
 
@@ -121,7 +121,7 @@ SMOOTH = ["exp", "log", "tanh", "sigmoid", "sin", "erf", "expm1", "log1p", "rsqr
 
 
 def in_float32(name, *arrays):
-    """The op on float32, rounded once."""
+    """The op computed in float32 and rounded once."""
     given = [a.astype(FLOAT) if isinstance(a, np.ndarray) and a.dtype.itemsize == 2 else a for a in arrays]
     made = reference(name)(*given)
     dtype = next(a.dtype for a in arrays if isinstance(a, np.ndarray) and a.dtype.itemsize == 2)

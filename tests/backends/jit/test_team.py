@@ -52,7 +52,7 @@ CALLS = {
 
 @pytest.fixture
 def two(monkeypatch):
-    """A team of two, and whom it worked for."""
+    """A team of two threads, and the kernels that it ran."""
     before, seen = llvm.team_size(), []
     run = team.run
     monkeypatch.setattr(calls, "SHARED", 0)

@@ -24,7 +24,7 @@ TOLERANCE = {"float32": (1e-5, 1e-4), "bfloat16": (1e-2, 1e-1)}
 
 @pytest.fixture(autouse=True)
 def small_products_too(monkeypatch):
-    """So that tests of a few elements reach oneDNN."""
+    """Let small products reach oneDNN too."""
     for name in ("_LEAST", "_LEAST_COLUMNS", "LEAST_BFLOAT"):
         monkeypatch.setattr(eager, name, 0)
     for name in ("_ROWS", "_COLUMNS"):
@@ -38,7 +38,7 @@ def small_products_too(monkeypatch):
 
 @pytest.fixture
 def no_numpy(monkeypatch):
-    """The NumPy kernel must not be what answers."""
+    """Make the NumPy kernel fail, so that it cannot compute the result."""
 
     def refuse(*arguments, **attrs):
         raise AssertionError("left to NumPy")
@@ -48,13 +48,13 @@ def no_numpy(monkeypatch):
 
 
 def product(x, y):
-    """By oneDNN's row of the table where it accepts, else by what the table chooses."""
+    """Multiply by oneDNN's row of the table if it accepts the call, else by the first row that does."""
     made = eager.matmul(x, y) if eager.matmul_is_faster(x, y) else NotImplemented
     return CPU.kernels[ops.matmul](x, y) if made is NotImplemented else made
 
 
 def affine(x, weight, bias):
-    """The same."""
+    """The same for ``linear``."""
     made = eager.linear(x, weight, bias) if eager.linear_is_faster(x, weight, bias) else NotImplemented
     return CPU.kernels[ops.linear](x, weight, bias) if made is NotImplemented else made
 
@@ -76,7 +76,7 @@ def check(x, y):
 
 
 def rearranged(x, how):
-    """The same values at other places in memory."""
+    """The same values in another memory layout."""
     if how == "plain":
         return x
     if how == "transposed":

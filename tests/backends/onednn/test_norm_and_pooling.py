@@ -45,7 +45,7 @@ def assert_close(made, wanted, tolerance=1e-5):
 
 
 def taken(cache, call):
-    """What ``call`` returns, and whether it went through ``cache``."""
+    """Return the result of ``call``, and whether ``cache`` was used."""
     before = cache.counts()
     made = call()
     after = cache.counts()

@@ -49,7 +49,7 @@ def wanted(name, ins, attrs):
 
 
 def check(name, ins, attrs, *, layouts=True, outputs=None, extra=None):
-    """Prepare, run twice, compare; whether there was something to run, and the layouts."""
+    """Prepare a call, run it twice and compare; return whether it was prepared, and the layouts."""
     results = wanted(name, ins, attrs)
     found = wanted_layouts(table[name], list(map(aval, ins)), list(map(aval, results)), attrs)
     assigned = found if layouts and found is not None else Assigned.plain(ins, results)

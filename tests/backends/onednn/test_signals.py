@@ -55,7 +55,7 @@ def test_a_timer_in_the_middle_of_products_breaks_nothing(threads):
 
 
 def in_thread(work):
-    """What ``work`` returns in a new thread."""
+    """Return the result of ``work`` in a new thread."""
     found = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()

@@ -30,7 +30,7 @@ ATTRS = {"stride": (1, 1), "dilation": (1, 1), "groups": 1}
 
 @pytest.fixture(autouse=True)
 def small_ones_too(monkeypatch):
-    """So that tests of a few tiles reach the code."""
+    """Let convolutions of a few tiles use Winograd's algorithm too."""
     monkeypatch.setattr(winograd, "_DIRECT", 1.0)
     eager._cache.clear()
     yield

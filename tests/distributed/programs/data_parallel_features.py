@@ -35,7 +35,7 @@ def samples(start, stop):
 
 
 def say(label, model):
-    """The state, and on how many ranks it differs."""
+    """Print the state, and on how many ranks it differs."""
     values = np.concatenate([v.numpy().ravel().astype(np.float64) for v in model.state_dict().values()])
     digests = [None] * size
     dist.all_gather_object(digests, hashlib.sha256(values.tobytes()).hexdigest())

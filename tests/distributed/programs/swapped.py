@@ -384,7 +384,7 @@ LEGAL = {
 
 
 def told(other, compiled=False):
-    """The message of each case, or None; ``other`` is whether this rank deviates."""
+    """The error message of each case, or None; ``other`` is whether this rank deviates."""
     messages = {}
     cases = {**CASES, **LEGAL, **({case.__name__: case for case in COMPILED} if compiled else {})}
     for name, case in cases.items():
