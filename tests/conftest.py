@@ -142,6 +142,18 @@ def _compile(path: Path, config: pytest.Config) -> None:
         rewrite._write_pyc(config.stash[rewrite.assertstate_key], code, source, compiled)
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collectstart() -> None:
+    """Keep Hypothesis from reading the numbers and texts in the source of every module that is imported.
+
+    It mixes them into what it draws: parsing takes 7 s in a fresh clone, and what a test draws would depend on
+    the tests that were collected beside it.
+    """
+    providers = sys.modules.get("hypothesis.internal.conjecture.providers")  # private: what it lacks costs time only
+    if hasattr(providers, "_get_local_constants"):
+        providers._get_local_constants = lambda: providers._local_constants
+
+
 class Cases:
     """What a test marked ``together`` gets for a parameter, or for several of one ``parametrize``: all values."""
 

@@ -51,7 +51,7 @@ def test_an_interpreter_times_every_operation(tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_two_ranks_agree(tmp_path, ranks):
     launcher = [] if ranks == 1 else [MPIRUN, "-n", str(ranks)]
 

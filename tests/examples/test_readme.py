@@ -38,7 +38,7 @@ def test_ci_calls_the_test_command_as_it_stands_there():
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_code_learns_and_saves_a_file(tmp_path, ranks):
     (code,) = re.findall(r"```python\n(.*?)```", README, re.S)
     (tmp_path / "train.py").write_text(code)

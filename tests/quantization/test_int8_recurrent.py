@@ -50,8 +50,12 @@ def arguments(inner, width, sizes, biased=True, gates=4):
 )
 @pytest.mark.parametrize(
     ("name", "gates", "attrs"),
-    [("lstm", 4, {}), ("gru", 3, {}), ("rnn", 1, {}), ("rnn", 1, {"nonlinearity": "relu"})],
-    ids=["lstm", "gru", "tanh", "relu"],
+    [
+        pytest.param("lstm", 4, {}, id="lstm"),
+        pytest.param("gru", 3, {}, id="gru", marks=pytest.mark.slow),
+        pytest.param("rnn", 1, {}, id="tanh", marks=pytest.mark.slow),
+        pytest.param("rnn", 1, {"nonlinearity": "relu"}, id="relu", marks=pytest.mark.slow),
+    ],
 )
 def test_the_kernel_gives_what_the_reference_gives(name, gates, attrs, inner, width, sizes, biased, reverse):
     given = arguments(inner, width, sizes, biased, gates)

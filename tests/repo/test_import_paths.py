@@ -110,6 +110,7 @@ def test_what_is_not_there_is_said_by_the_name_that_was_asked_for():
         _ = tenon.nothing
 
 
+@pytest.mark.slow
 def test_a_module_runs_under_its_second_name():
     code = "import runpy; print('show' in runpy.run_module('tenon.__config__'))"
     for command in (["-c", code], ["-m", "tenon.jit.annotations"], ["-m", "tenon.compiler"]):

@@ -174,6 +174,7 @@ def test_sums_of_other_dtypes_and_askew_arrays_are_numpys(rng, used):
     assert not used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel, stride, padding, dilation, ceil",
     [(2, 2, 0, 1, False), (3, 2, 1, 1, True), (3, 1, 1, 2, False), (5, 3, 2, 1, True), (2, 4, 0, 1, False)],
@@ -206,6 +207,7 @@ def test_a_window_of_nothing_but_padding_gives_no_gradient(rng):
     assert np.isneginf(out).all() and not made.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layout",
     [

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.together
 CPU = backend_named("cpu")
 F = CPU.raw
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
+#: By default one of them: each has kernels that take a second to compile.
+KINDS = [pytest.param(kind, marks=() if kind == "lstm" else pytest.mark.slow) for kind in GATES]
 SIZES = {
     "equal": (9,) * 7,
     "packed": (40, 33, 33, 17, 16, 3, 1, 1),
@@ -83,7 +85,7 @@ def shared(request, monkeypatch):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("sizes", SIZES)
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_walk_computes_what_the_rules_do(kind, sizes, reverse, bias, shared):
     args = arguments(kind, SIZES[sizes], bias=bias)
     attrs = {"sizes": SIZES[sizes], "reverse": reverse}
@@ -111,7 +113,7 @@ def test_relu_walk_computes_what_the_rules_do(shared):
     close(kernel_of("rnn_sequence_grad")(*given, **attrs), expected, loose=4)
 
 
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_16_bits_are_computed_in_float32_and_rounded_once(kind, monkeypatch):
     monkeypatch.setattr(rnn, "LEAST", 0)
     short = [None if a is None else a.astype(np.float16) for a in arguments(kind, SIZES["equal"])]
@@ -124,7 +126,7 @@ def test_16_bits_are_computed_in_float32_and_rounded_once(kind, monkeypatch):
         np.testing.assert_array_equal(a, b.astype(np.float16))
 
 
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_nan_stays_in_its_sequence_and_infinity_saturates(kind, monkeypatch):
     monkeypatch.setattr(rnn, "LEAST", 0)
     args = arguments(kind, SIZES["equal"])
