@@ -149,7 +149,9 @@ def pytest_collectstart() -> None:
     It mixes them into what it draws: parsing takes 7 s in a fresh clone, and what a test draws would depend on
     the tests that were collected beside it.
     """
-    providers = sys.modules.get("hypothesis.internal.conjecture.providers")  # private: what it lacks costs time only
+    providers = sys.modules.get(
+        "hypothesis.internal.conjecture.providers"
+    )  # private: what it lacks costs time only
     if hasattr(providers, "_get_local_constants"):
         providers._get_local_constants = lambda: providers._local_constants
 

@@ -60,6 +60,7 @@ def test_a_rank_whose_mpi4py_finds_no_library_says_so_and_what_to_set():
     assert "MPI4PY_MPIABI=openmpi" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_launcher_of_another_mpi_is_refused():
     code = "import tenon.distributed as dist; dist.get_rank()"
     done = python(code, SLURM_PROCID="1", SLURM_STEP_NUM_TASKS="2", SLURM_LOCALID="1")
@@ -76,6 +77,7 @@ def test_torchrun_is_refused_with_the_command_to_use():
     assert "mpirun -n 4 python" in done.stderr
 
 
+@pytest.mark.slow
 def test_an_unknown_communicator_is_refused():
     done = python("import tenon.distributed as dist; dist.get_rank()", TENON_COMMUNICATOR="carrier_pigeon")
 
@@ -83,6 +85,7 @@ def test_an_unknown_communicator_is_refused():
     assert "carrier_pigeon" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_local_communicator_can_be_asked_for():
     done = python(
         "import tenon.distributed as dist; print(dist.get_world_size())",

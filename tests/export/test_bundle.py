@@ -19,6 +19,7 @@ from tenon.testing.suites.reference_target import ReferenceTarget as Reference
 from tenon.testing.suites.target_models import MODELS
 
 
+@pytest.mark.slow  # the target numpy runs the suite by default
 class TestReference(TargetSuite):
     target = Reference
     trains = True

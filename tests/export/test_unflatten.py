@@ -55,7 +55,9 @@ FORMS = {
 }
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(
+    params=[pytest.param(form, marks=() if form == "file" else pytest.mark.slow) for form in FORMS]
+)
 def traveller(request, net, x, tmp_path):
     return FORMS[request.param](net, x, tmp_path)
 

@@ -71,7 +71,10 @@ def assert_same_run(one, other):
     assert one[3].param_groups[0]["lr"] == other[3].param_groups[0]["lr"]
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in ("sgd", "adam") else pytest.mark.slow) for name in OPTIMIZERS],
+)
 @pytest.mark.parametrize("clip", [False, True], ids=["unclipped", "clipped"])
 def test_a_compiled_step_trains_as_the_eager_one(name, clip):
     eager = trained(False, OPTIMIZERS[name], 12, clip)
@@ -83,6 +86,7 @@ def test_a_compiled_step_trains_as_the_eager_one(name, clip):
     assert repr(counts[0]) == repr(counts[1])
 
 
+@pytest.mark.slow
 def test_200_compiled_steps_stay_with_the_eager_ones():
     eager, compiled = (trained(c, OPTIMIZERS["adamw"], 200) for c in (False, True))
 

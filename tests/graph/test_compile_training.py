@@ -55,7 +55,13 @@ def training(twins, make, change=None, schedule=None, inside=True, clip=None, se
     return build
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("SGD momentum", "Adam", "AdamW") else pytest.mark.slow)
+        for name in OPTIMIZERS
+    ],
+)
 def test_a_compiled_step_is_the_eager_step(twins, name):
     twins.check(training(twins, OPTIMIZERS[name]))
 

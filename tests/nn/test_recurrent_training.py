@@ -48,7 +48,9 @@ def losses(library, kind, packed):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "LSTM" else pytest.mark.slow) for kind in KINDS]
+)
 def test_tagger_trains_as_in_torch(kind, packed):
     torch = pytest.importorskip("torch")
 

@@ -101,6 +101,7 @@ def test_walk_computes_what_the_rules_do(kind, sizes, reverse, bias, shared):
     close(kernel_grad(*given, **attrs), op.decompose(F, *given, **attrs), loose=4)
 
 
+@pytest.mark.slow
 def test_relu_walk_computes_what_the_rules_do(shared):
     args, attrs = arguments("rnn", SIZES["packed"]), {"sizes": SIZES["packed"], "nonlinearity": "relu"}
 
