@@ -173,7 +173,7 @@ def unpack_dual(tensor: Tensor, *, level: int | None = None) -> UnpackedDualTens
         return UnpackedDualTensor(tensor, None)
     keep_graph = _reaches_leaf(tensor) or any(d.tangent.requires_grad for d in duals)
     primal = tensor if keep_graph else _alias(tensor)
-    return UnpackedDualTensor(primal, _pushed(tensor, duals, keep_graph))
+    return UnpackedDualTensor(primal, _tangent_from_tape(tensor, duals, keep_graph))
 
 
 def is_active() -> bool:
@@ -187,7 +187,7 @@ def tangents_of(args: tuple[object, ...]) -> list[Tensor | None] | None:
     return None if all(t is None for t in tangents) else tangents
 
 
-def pushed(
+def tangents_by_jvp(
     jvp: Callable[..., Tensor | tuple[Tensor | None, ...] | None],
     ctx: FunctionCtx,
     args: tuple[object, ...],
@@ -201,19 +201,19 @@ def pushed(
             for t, a in zip(tangents, args, strict=True)
         ]
     before = [0 if t is None or t.is_inference() else t._version for t in tangents]
-    ctx._pushing = True
+    ctx._runs_jvp = True
     try:
         result = jvp(ctx, *tangents)
     finally:
-        ctx._pushing = False
+        ctx._runs_jvp = False
     results: tuple[Tensor | None, ...] = result if isinstance(result, tuple) else (result,)
     for position, (output, tangent) in enumerate(zip(outputs, results, strict=True)):
         if isinstance(output, Tensor):
-            _check_pushed(ctx, args, tangents, before, output, tangent, position)
+            _check_jvp(ctx, args, tangents, before, output, tangent, position)
     return results
 
 
-def _check_pushed(
+def _check_jvp(
     ctx: FunctionCtx,
     args: tuple[Any, ...],  # of ``forward``: tensors, and whatever it takes
     tangents: list[Tensor | None],
@@ -265,7 +265,7 @@ def _viewed(args: tuple[object, ...], output: Tensor) -> int | None:
     )
 
 
-def carry(outputs: tuple[object, ...], tangents: tuple[Tensor | None, ...]) -> None:
+def attach_tangents(outputs: tuple[object, ...], tangents: tuple[Tensor | None, ...]) -> None:
     """Attach tangents to a custom Function's ``outputs``, which makes them duals."""
     assert _State.level is not None
     for output, tangent in zip(outputs, tangents, strict=True):
@@ -279,9 +279,9 @@ def _make_dual_without_gradient(result: Tensor) -> None:
     """Turn a result computed under ``no_grad`` into a dual without gradients; computes its tangent now."""
     duals = _duals(result)
     if duals:
-        tangent = _pushed(result, duals, False)
+        tangent = _tangent_from_tape(result, duals, False)
         result._node, result._index, result._track = None, 0, False
-        carry((result,), (tangent,))
+        attach_tangents((result,), (tangent,))
 
 
 def _tangent_of(tensor: Tensor) -> Tensor | None:
@@ -296,7 +296,7 @@ def _alias(tensor: Tensor) -> Tensor:
     return alias
 
 
-def _pushed(tensor: Tensor, duals: list[_Dual], keep_graph: bool) -> Tensor:
+def _tangent_from_tape(tensor: Tensor, duals: list[_Dual], keep_graph: bool) -> Tensor:
     """Return the tangent of ``tensor`` by double backward: its VJP is linear in the seed; transposed, a JVP.
 
     The duals are leaves meanwhile, since the tangent of a dual includes those of the tensors it depends on.

@@ -242,10 +242,12 @@ class Function:
         backend: Any = next((a._backend for a in args if isinstance(a, Tensor)), None)
         node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         returned = result if isinstance(result, tuple) else (result,)
-        pushed = () if tangents is None else forward_ad.pushed(cls.jvp, ctx, args, tangents, returned)
+        tangents_out = (
+            () if tangents is None else forward_ad.tangents_by_jvp(cls.jvp, ctx, args, tangents, returned)
+        )
         outputs = connected(cls, ctx, node, args, returned)
-        if pushed:
-            forward_ad.carry(outputs, pushed)
+        if tangents_out:
+            forward_ad.attach_tangents(outputs, tangents_out)
         ctx.to_push = ()
         return outputs if isinstance(result, tuple) else outputs[0]
 

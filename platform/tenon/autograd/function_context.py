@@ -32,7 +32,7 @@ class FunctionCtx:
     to_save: tuple[Tensor | None, ...] = ()
     to_push: tuple[Tensor | None, ...] = ()
     #: Whether ``jvp`` is running, for which ``saved_tensors`` are those of ``save_for_forward``.
-    _pushing: bool = False
+    _runs_jvp: bool = False
     #: Set in ``forward`` by a Function that returns a view of its only tensor: in-place changes of the view
     #: then run ``forward`` again.
     _is_pure_view: bool = False
@@ -71,7 +71,7 @@ class FunctionCtx:
 
         ModifiedValueError if one was modified in place since.
         """
-        if self._pushing:
+        if self._runs_jvp:
             return self.to_push
         self._check_freed()
         if self._read:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import TypeAlias
 
-from tenon.autograd.tangent_taping import pushing, taping_tangents
+from tenon.autograd.tangent_taping import computing_tangents, taping_tangents
 from tenon.engine.op import table
 from tenon.errors import GradError, OptionError
 from tenon.tensors.autograd.grad_mode import enable_grad
@@ -102,7 +102,7 @@ def _grads(
     vectors: Sequence[Tensor],
     create_graph: bool,
     strict: bool = False,
-    words: str = _INDEPENDENT,
+    message: str = _INDEPENDENT,
 ) -> tuple[Tensor, ...]:
     """Return gradients, with zeros for inputs that the output does not depend on (an error if ``strict``)."""
     pairs = [(o, v) for o, v in zip(outputs, vectors, strict=True) if o.requires_grad]
@@ -119,7 +119,7 @@ def _grads(
         )
     if strict and any(g is None for g in grads):
         position = next(i for i, g in enumerate(grads) if g is None)
-        raise GradError(words.format(position))
+        raise GradError(message.format(position))
     return tuple(zeros_like(x) if g is None else g for g, x in zip(grads, inputs, strict=True))
 
 
@@ -161,10 +161,10 @@ def jvp(
         many, outputs = _outputs(func(*fresh), "jvp", strict)
         seeds = tuple(ones_like(o).requires_grad_() for o in outputs)  # rules may be linear by logarithms
         pulled = _grads(outputs, fresh, seeds, True, strict)
-        pushed = _grads(pulled, seeds, vectors, create_graph)
+        products = _grads(pulled, seeds, vectors, create_graph)
         if strict and create_graph:
-            _need_graph([pushed])
-    return _restored(outputs, many, create_graph), _restored(pushed, many, create_graph)
+            _need_graph([products])
+    return _restored(outputs, many, create_graph), _restored(products, many, create_graph)
 
 
 def jacobian(
@@ -217,11 +217,11 @@ def _jacobian(
     inputs: Tensors,
     create_graph: bool,
     strict: bool,
-    words: str,
+    message: str,
     to: str,
     forward: bool,
 ) -> JacobianOf:
-    """Return the Jacobian; ``words`` is the error if an output is independent of an input, ``to`` the
+    """Return the Jacobian; ``message`` is the error if an output is independent of an input, ``to`` the
     caller."""
     with enable_grad():
         several, points = _tuple(inputs, "inputs", to)
@@ -229,12 +229,12 @@ def _jacobian(
         with taping_tangents(fresh) if forward else nullcontext() as taping:
             returned = func(*fresh)
         many, outputs = _outputs(returned, to, strict)
-    with enable_grad(), pushing() if forward else nullcontext():
+    with enable_grad(), computing_tangents() if forward else nullcontext():
         rows = []
         for number, output in enumerate(outputs):
-            flat, message = output.reshape(-1), words.replace("{output}", str(number))
+            flat, own = output.reshape(-1), message.replace("{output}", str(number))
             columns = [
-                _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict, message)
+                _grads((flat[i],), fresh, (ones_like(flat[i]),), create_graph, strict, own)
                 for i in range(flat.numel())
             ]
             if strict and create_graph:

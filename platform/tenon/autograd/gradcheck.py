@@ -214,8 +214,8 @@ def _check(
                 )
         if batched:
             _check_batched(output, targets, seeds[position], rows)
-    pushed = forward_mode_jacobian(func, inputs, active, outputs, fast) if forward else []
-    for (index, i), jacobians in zip(enumerate(active), pushed, strict=False):
+    tangents = forward_mode_jacobian(func, inputs, active, outputs, fast) if forward else []
+    for (index, i), jacobians in zip(enumerate(active), tangents, strict=False):
         for position, jacobian in enumerate(jacobians):
             actual = seeds[position] @ jacobian if fast else jacobian
             compare("computed with forward mode ", actual, slopes[position][index], position, i)

@@ -100,8 +100,8 @@ def forward_mode_jacobian(
                     tangent = step if j == i else np.zeros(flatten(inputs[j]).size)
                     duals[j] = forward_ad.make_dual(inputs[j].detach(), unflatten(tangent, inputs[j]))
                 for column, output in zip(columns, differentiable(func(*duals)), strict=True):
-                    pushed = forward_ad.unpack_dual(output).tangent
-                    column.append(np.zeros(flatten(output).size) if pushed is None else flatten(pushed))
+                    tangent = forward_ad.unpack_dual(output).tangent
+                    column.append(np.zeros(flatten(output).size) if tangent is None else flatten(tangent))
         jacobians.append(
             [
                 np.stack(c, axis=1) if c else np.zeros((flatten(o).size, 0))
@@ -179,7 +179,7 @@ def analytical_jacobian(
                     f"Analytical gradient has incorrect size: {list(g.shape)} for an input of {list(x.shape)}"
                 )
             if dtypes and g.dtype != x.dtype:
-                raise GradcheckError("Gradient has dtype mismatch")
+                raise GradcheckError(f"Gradient has dtype mismatch: {g.dtype} for an input of {x.dtype}")
             rows[index].append(flatten(g).copy())
     return [np.stack(r) if r else np.zeros((0, flatten(x).size)) for r, x in zip(rows, inputs, strict=True)]
 

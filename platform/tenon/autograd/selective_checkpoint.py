@@ -170,7 +170,7 @@ class _NumberedRun:
         SLOT.pop(self)
 
     def run(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None = None) -> Nested:
-        """Number an op of this thread and pass it to ``one``; pass ops of other threads and views on.
+        """Number an op of this thread and call ``run_numbered``; pass views and ops of other threads on.
 
         ``compute`` is the argument of ``dispatch.run``; the next interceptor may be an outer checkpoint's.
         """
@@ -179,9 +179,9 @@ class _NumberedRun:
         if isinstance(op, Composite) and not op.differentiable:
             return op.decompose(table, *args, **attrs)
         self._number += 1
-        return self.one(op, args, attrs, compute)
+        return self.run_numbered(op, args, attrs, compute)
 
-    def one(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
+    def run_numbered(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
         """Run a numbered op."""
         raise TypeError("_NumberedRun is a base class; use _CachingRun or _CachedRun.")
 
@@ -193,7 +193,7 @@ class _CachingRun(_NumberedRun):
         super().__init__(cache)
         self._policy = policy
 
-    def one(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
+    def run_numbered(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
         """Run ``op`` and cache its result if the policy selects it."""
         arrays: Arrays = None
 
@@ -226,7 +226,7 @@ class _CachedRun(_NumberedRun):
         super().__init__(cache)
         self._mutable = mutable
 
-    def one(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
+    def run_numbered(self, op: Op, args: Arguments, attrs: Attrs, compute: Compute | None) -> Nested:
         """Run ``op``, or take its cached result if there is one."""
         cached = self._cache.get(self._number)
         if cached is None:

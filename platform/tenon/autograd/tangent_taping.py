@@ -117,7 +117,7 @@ class TangentTaping:
 
 @contextmanager
 def taping_tangents(inputs: Sequence[Tensor]) -> Iterator[TangentTaping]:
-    """Within the block, tape ops on ``inputs`` even under ``no_grad``, for passes in ``pushing`` only.
+    """Within the block, tape ops on ``inputs`` even under ``no_grad``, for passes in ``computing_tangents``.
 
     Call ``restore`` on the value yielded once those passes are done.
     """
@@ -128,23 +128,24 @@ def taping_tangents(inputs: Sequence[Tensor]) -> Iterator[TangentTaping]:
 
 
 @contextmanager
-def pushing() -> Iterator[None]:
-    """Mark the backward passes of the block as computing tangents, not gradients."""
-    before, MODE.pushing = MODE.pushing, True
+def computing_tangents() -> Iterator[None]:
+    """Let the backward passes in the ``with`` block compute tangents, not gradients."""
+    before, MODE.computes_tangents = MODE.computes_tangents, True
     try:
         yield
     finally:
-        MODE.pushing = before
+        MODE.computes_tangents = before
 
 
 class _Gate(CustomNode):
-    """The node of tensors computed under ``no_grad``: blocks every pass except those inside ``pushing``."""
+    """The node of tensors computed under ``no_grad``: blocks all passes but those in
+    ``computing_tangents``."""
 
     __slots__ = ()
 
     def apply_tensors(self, grad: Tensor, create_graph: bool) -> list[Tensor | None]:
-        """Return ``grad`` inside ``pushing``, else None."""
-        return [grad if MODE.pushing else None]
+        """Return ``grad`` inside ``computing_tangents``, else None."""
+        return [grad if MODE.computes_tangents else None]
 
 
 _GATE = StandIn("onward", "OnwardBackward0")

@@ -22,7 +22,7 @@ class _Mode(threading.local):
     #: Whether forward-mode tangents propagate; not inside a custom Function's ``forward``.
     forward: bool = True
     #: Whether the running backward pass computes forward-mode tangents: ``autograd/tangent_taping.py``.
-    pushing: bool = False
+    computes_tangents: bool = False
     #: ``casts(policies, function, args, kwargs)`` calls ``function`` with arguments cast by autocast; None
     #: if that is off. See ``tensors/precision.py``.
     casts: Callable[..., Any] | None = None

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from types import MappingProxyType
 from typing import TypeAlias
 
-from tenon.autograd.tangent_taping import pushing, taping_tangents
+from tenon.autograd.tangent_taping import computing_tangents, taping_tangents
 from tenon.engine.op import table
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, GradError
@@ -119,7 +119,7 @@ class _Run:
         if not pairs:
             return [zeros_like(leaf.detach()) for leaf in self.leaves]
         tensors, seeds = [o for o, _ in pairs], [v for _, v in pairs]
-        with enable_grad(), pushing() if self.forward else nullcontext():
+        with enable_grad(), computing_tangents() if self.forward else nullcontext():
             grads = differentiate(
                 tensors, self.leaves, seeds, keep or self.watched, self.watched, allow_unused=True
             )
@@ -287,7 +287,7 @@ def _pushed(run: _Run, outputs: list[Tensor], directions: list[Tensor], strict: 
     reached = [o for o in outputs if o.requires_grad]
     if strict and len(reached) < len(outputs):
         raise GradError("jvp: an output is independent of the inputs. This is not allowed in strict mode.")
-    with enable_grad(), pushing():
+    with enable_grad(), computing_tangents():
         seeds = [_own(ones_like(o.detach())) for o in reached]  # rules may be linear by logarithms
         pulled = (
             differentiate(reached, run.leaves, seeds, create_graph=True, allow_unused=True) if seeds else ()
