@@ -298,7 +298,7 @@ class CollectiveMismatchError(CommunicatorError):
 
 
 class RankFailedError(CommunicatorError):
-    """Another rank failed or left, so that this one cannot go on."""
+    """Another rank failed or left, so that this one cannot continue."""
 
 
 class OldHookWarning(TenonWarning, FutureWarning):
@@ -310,7 +310,7 @@ class TreeError(TenonError, ValueError):
 
 
 class TrainingError(TenonError, RuntimeError):
-    """A training run cannot go on."""
+    """A training run cannot continue."""
 
 
 # Plugins.

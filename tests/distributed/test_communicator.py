@@ -61,7 +61,7 @@ class TestUnevenNodes(CommunicatorSuite):
 
 
 def test_an_option_that_is_no_reduction_is_named():
-    with pytest.raises(CommunicatorError, match=r"<object object .*> is no reduction"):
+    with pytest.raises(CommunicatorError, match=r"<object object .*> is not a reduction"):
         begin_all_reduce(tenon.ones(2), object(), None)
 
 

@@ -92,12 +92,17 @@ def test_ranks_that_an_ordinary_launcher_started_are_told_how_to_start():
     done = launch(2, ["-c", "from tenon.distributed import elastic; print(elastic.missing())"])
 
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ranks that communicate by 'mpi' cannot go on when one of them is killed") == 2
+    assert (
+        done.stdout.count("ranks that communicate by 'mpi' cannot continue when one of them is killed") == 2
+    )
     assert done.stdout.count("mpirun --with-ft ulfm") == 2
 
 
 def test_ranks_that_do_not_outlive_each_other_cannot_shrink():
-    with use_communicator(LocalCommunicator()), pytest.raises(UnsupportedError, match="'local' cannot go on"):
+    with (
+        use_communicator(LocalCommunicator()),
+        pytest.raises(UnsupportedError, match="'local' cannot continue"),
+    ):
         elastic.shrink()
     with pytest.raises(UnsupportedError, match="'local' does not outlive its ranks"):
         LocalCommunicator().shrink()
@@ -109,5 +114,5 @@ def test_a_run_that_cannot_be_elastic_is_refused(tmp_path):
     done = CliRunner().invoke(train, command)
 
     assert done.exit_code == 2
-    assert "--elastic: ranks that communicate by 'local' cannot go on" in done.output
+    assert "--elastic: ranks that communicate by 'local' cannot continue" in done.output
     assert not (tmp_path / "run").exists()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenon.distributed.processes.group_order import Wait, describe, find_circle
+from tenon.distributed.processes.group_order import Wait, describe, find_cycle
 from tenon.testing.suites.communicator import launch
 
 PROGRAM = """
@@ -30,11 +30,11 @@ def wait(label, ranks, number=1, seconds=5.0):
 def test_a_circle_is_found_and_a_wait_for_a_rank_that_computes_is_none():
     crossed = {0: wait("group 1", (0, 1)), 1: wait("group 2", (0, 1, 2)), 2: wait("group 2", (0, 1, 2))}
 
-    assert find_circle(crossed) == [0, 1, 2]
-    assert find_circle({0: wait("group 1", (0, 1))}) == []
-    assert find_circle({**crossed, 1: wait("group 1", (0, 1))}) == []
-    assert find_circle({**crossed, 1: wait("group 2", (0, 1, 2), seconds=0.5)}) == []
-    assert find_circle({0: wait("group 1", (0, 1), 7), 1: wait("group 1", (0, 1), 7)}) == []
+    assert find_cycle(crossed) == [0, 1, 2]
+    assert find_cycle({0: wait("group 1", (0, 1))}) == []
+    assert find_cycle({**crossed, 1: wait("group 1", (0, 1))}) == []
+    assert find_cycle({**crossed, 1: wait("group 2", (0, 1, 2), seconds=0.5)}) == []
+    assert find_cycle({0: wait("group 1", (0, 1), 7), 1: wait("group 1", (0, 1), 7)}) == []
 
 
 def test_the_report_names_calls_and_groups():

@@ -2,7 +2,7 @@
 
 Sites are cached by the code and the instruction of each frame, so that a call costs a walk over a few frames.
 Where the source chooses the tensor at run time (the variable of a loop, an item, an ``if`` expression), the
-name tells which other variables are that tensor; that is looked up once per tensor.
+name lists which other variables refer to that tensor; they are looked up once per tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from tenon.distributed.communication.origin import Origin
 from tenon.tensors.tensor import Tensor
 
 DEPTH = 4
-"""Frames that tell sites apart: wrappers around a collective, and their callers. Each takes 0.2 us."""
+"""Number of frames that identify a site: wrappers around a collective, and their callers. Each takes 0.2
+us."""
 SITES = 4096
 """Size of the cache of call sites: parsing one takes as long as a thousand sums."""
 TENSORS = 256
@@ -31,8 +32,8 @@ TENSORS = 256
 LARGEST = 64
 """Containers of more items are not searched for a tensor."""
 PROGRAM = "<tenon program"
-"""What the file of a compiled program is called."""
-#: Where a call has its tensor: the index, and the keyword.
+"""Prefix of the file name of a compiled program."""
+#: The position of the tensor among the arguments of a call: its index, and its keyword.
 Argument: TypeAlias = tuple[int, str]
 FIRST: Argument = (0, "tensor")
 INPUT: Argument = (1, "tensor")
@@ -46,11 +47,12 @@ class Step(NamedTuple):
     instruction: int
     variables: tuple[str, ...]
     names: tuple[str, ...]
-    """Variables that the code mentions and no loop assigns; none where the tensor is not passed on."""
+    """Variables in the code that no loop assigns; empty where the frame does not pass the tensor on."""
 
 
 class Site:
-    """A chain of calls; ``name`` is what the source tells, unless it ``chooses`` from several tensors."""
+    """A chain of calls; ``name`` is the tensor's name in the source, unless the source ``chooses`` one at run
+    time."""
 
     __slots__ = (
         "_choices",
@@ -116,7 +118,8 @@ class Site:
         return name
 
     def _find_argument(self, call: ast.Call, argument: Argument | None) -> list[ast.expr]:
-        """What ``call`` passes as the tensor, or nothing."""
+        """Return the expression that ``call`` passes as the tensor, in a list; an empty list if there is
+        none."""
         index, keyword = argument or FIRST
         found = [each.value for each in call.keywords if each.arg == keyword] + call.args[index : index + 1]
         if found and isinstance(found[0], ast.Name | ast.Attribute | ast.Subscript):
@@ -124,7 +127,7 @@ class Site:
         return found[:1]
 
     def _choice(self, tensor: Tensor, frame: FrameType) -> Implied:
-        """The name by which variables and items ``tensor`` is, in the frames of this site."""
+        """Name ``tensor`` by the variables and items that refer to it in the frames of this site."""
         aliases: set[str] = set()
         indices: dict[str, int | str] = {}
         depth = 0
@@ -152,7 +155,8 @@ class Site:
         return name
 
     def _implied(self, origin: Origin) -> Implied:
-        """``origin`` at this site as a name: a text, and after a line break what else tells calls apart."""
+        """``origin`` at this site as a name: the text shown, and after a line break what else distinguishes
+        calls."""
         origin = replace(origin, strict=self._strict, loops=self._loops)
         shown = origin.parameter or origin.expression or "a tensor"
         if origin.aliases:
@@ -188,9 +192,10 @@ def find(frame: FrameType, argument: Argument | None, strict: bool) -> Site:
 
 
 def at_run(name: str | None) -> str | None:
-    """``name``, of an op that the caller runs; in a compiled program, with the place that called the program.
+    """Return ``name``, that of an op which the caller runs; in a compiled program, with the caller's place
+    added.
 
-    The program has the name from when it was recorded.
+    ``name`` was inferred when the program was recorded.
     """
     if not isinstance(name, Implied):
         return name
@@ -290,7 +295,7 @@ def _search(
     aliases: set[str],
     indices: dict[str, int | str],
 ) -> None:
-    """Add the variables of ``names`` that are ``subject``, and the small containers that have it.
+    """Add the variables of ``names`` that refer to ``subject``, and the small containers that hold it.
 
     ``values`` and ``others`` are the variables of a function and of its module.
     """

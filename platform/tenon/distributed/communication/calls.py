@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 class Implied(str):
     """An inferred name: that of a parameter, or in backticks the expression in the caller's source.
 
-    What follows a line break tells calls apart, but is not shown. ``origin`` reads the ``Origin``.
+    The text after a line break distinguishes calls, but is not shown. ``origin`` reads the ``Origin``.
     """
 
     __slots__ = ("_origin",)
@@ -44,16 +44,16 @@ class Implied(str):
 
     @property
     def hidden(self) -> str:
-        """What tells the name apart from others that look the same."""
+        """The text that distinguishes the name from others that look the same."""
         return self.partition("\n")[2]
 
-    def behind(self, words: str) -> Implied:
-        """This name with ``words`` before it."""
-        return Implied(words + self, lambda: self.origin)
+    def with_prefix(self, text: str) -> Implied:
+        """This name with ``text`` before it."""
+        return Implied(text + self, lambda: self.origin)
 
     @property
     def origin(self) -> Origin:
-        """Where the call was made; for a name without one, what the name says."""
+        """Where the call was made; for a name without an origin, the name as its expression or parameter."""
         if self._origin is not None:
             return self._origin()
         text, _, alias = self.shown.partition(" (")

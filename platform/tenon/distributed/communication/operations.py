@@ -230,7 +230,7 @@ class ReduceTo(Collective):
 def _back(name: Name) -> Name:
     """The name of the collective in backward of a collective of this name."""
     if isinstance(name, Implied):
-        return name.behind("backward through ")
+        return name.with_prefix("backward through ")
     return None if name is None else f"{name}, backward"
 
 

@@ -38,7 +38,7 @@ class ReduceOp(StrEnum):
             return cls(op)
         except ValueError:
             names = ", ".join(repr(member.value) for member in cls)
-            raise CommunicatorError(f"{op!r} is no reduction. Use one of {names}.") from None
+            raise CommunicatorError(f"{op!r} is not a reduction. Use one of {names}.") from None
 
 
 reduce_op = ReduceOp

@@ -1,4 +1,5 @@
-"""The parts of ``Communicator`` that send from rank to rank: gathers, scatters and the texts of messages."""
+"""The parts of ``Communicator`` that send from rank to rank: gather, scatter, and the descriptions of
+messages."""
 
 from __future__ import annotations
 

@@ -77,22 +77,22 @@ class ThreadedWorld:
                 raise self._error(rank)
 
     def _broken(self) -> bool:
-        """Whether a rank has failed or has not come in time, so that no barrier can be passed any more."""
+        """Whether a rank has failed or has not arrived in time, so that no barrier can be passed any more."""
         return self._stalled or self.failure is not None
 
     def _error(self, rank: int) -> RankFailedError:
-        """The error of a rank that waits in vain."""
+        """Return the error of a rank whose wait has failed."""
         if self.failure is not None:
             failed, error = self.failure
             return RankFailedError(
                 f"rank {failed} failed with {type(error).__name__}: {error}. "
-                f"Rank {rank} cannot go on without it."
+                f"Rank {rank} cannot continue without it."
             )
         present = sorted(self.waiting)
         missing = [other for other in range(self.size) if other not in self.waiting]
         return RankFailedError(
-            f"{format_ranks(missing or present)} did not come within {self.timeout:g} s to "
-            f"{self.waiting.get(rank)}, where {format_ranks(present)} wait. "
+            f"{format_ranks(missing or present)} did not reach {self.waiting.get(rank)} within "
+            f"{self.timeout:g} s, where {format_ranks(present)} wait. "
             "Look for a collective that some ranks skip."
         )
 

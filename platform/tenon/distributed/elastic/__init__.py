@@ -30,8 +30,9 @@ def missing() -> str | None:
     if communicator.survives:
         return None
     return (
-        f"ranks that communicate by {communicator.name!r} cannot go on when one of them is killed, as it was "
-        "started here. Use Open MPI with mpi4py 4.1 or newer: mpirun --with-ft ulfm -n N ...; or let "
+        f"ranks that communicate by {communicator.name!r} cannot continue when one of them is killed, the way"
+        f" this "
+        "job was started. Use Open MPI with mpi4py 4.1 or newer: mpirun --with-ft ulfm -n N ...; or let "
         "`tenon launch --max-restarts` start them again."
     )
 

@@ -28,7 +28,7 @@ from types import FrameType, TracebackType
 from typing import NoReturn, TextIO
 
 from tenon.distributed.processes import siblings, unwinding
-from tenon.distributed.processes.guarded import Abortable, Disarmable, Telling
+from tenon.distributed.processes.guarded import Abortable, Disarmable, WitnessClient
 from tenon.distributed.processes.launcher import RankFacts
 from tenon.distributed.processes.report import Claim, describe_exit, describe_failure
 from tenon.errors import CommunicatorError
@@ -52,7 +52,7 @@ class Guard:
         self.pid = os.getpid()
         self.communicator: Abortable | None = None
         self.watchdog: Disarmable | None = None
-        self.testimony: Telling | None = None
+        self.testimony: WitnessClient | None = None
         self.finished = False
         self.leaving = False
         self._pmi = environment.get("PMI_FD", "")
@@ -337,8 +337,8 @@ def attach(communicator: Abortable, environment: Mapping[str, str]) -> Guard:
     return guard
 
 
-def testimony() -> Telling | None:
-    """What tells the witness of this host of this rank; None outside of a job of several ranks."""
+def testimony() -> WitnessClient | None:
+    """Return this rank's connection to the witness of its host; None outside of a job of several ranks."""
     return None if _guard is None else _guard.testimony
 
 

@@ -1,6 +1,6 @@
 """Records of failures: ``failures/rank-2.json`` in the run folder, one file per rank.
 
-A later failure replaces a record; ``job`` tells which belong together. The fields, all always present:
+A later failure replaces a record; records of one job have the same ``job``. The fields, all always present:
 
 ======== =====================================================================================
 schema   ``"tenon.failure/1"``

@@ -1,10 +1,11 @@
-"""Find ranks that use two groups in opposite order: each waits in one group for a rank that waits in another.
+"""Detect deadlocks of ranks that use two groups in opposite order: each waits in one group for a rank in
+another.
 
-Such ranks hang, as the calls of a group are compared within the group only. Once ``new_group`` has been
-called, a thread of each rank writes which call of which group the rank is in, into memory that the ranks of a
-host share (without a name in any file system). If it finds a circle of ranks that wait for each other, it
-ends the job with a report of their calls and groups. Ranks of other hosts are not seen: the watchdog ends
-their wait.
+The comparison of calls cannot detect these, as it compares the calls of a group within the group only. Once
+``new_group`` has been called, a thread of each rank writes the call and the group that the rank is in into
+memory that the ranks of a host share (without a name in any file system). If it finds a cycle of ranks that
+wait for each other, it ends the job with a report of their calls and groups. Ranks of other hosts are not
+seen: the watchdog ends their wait.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from tenon.distributed.communication.objects import decode, encode
 from tenon.errors import CollectiveMismatchError
 
 PERIOD = 0.5
-"""Seconds from one look to the next."""
+"""Seconds between two searches for cycles."""
 PATIENCE = 2.0
-"""Seconds for which all ranks of a circle must have waited."""
+"""Seconds for which all ranks of a cycle must have waited."""
 ROW = 1024
 """Bytes of a rank's row in the shared memory."""
 
@@ -43,19 +44,19 @@ class Wait:
     call: str
 
     def lacks(self, waits: Mapping[int, Wait]) -> list[int]:
-        """The ranks that are elsewhere, and that this call needs."""
+        """Return the ranks of the group that have not made this call."""
         here = self.label, self.number
         return [r for r in self.ranks if r not in waits or (waits[r].label, waits[r].number) != here]
 
 
-def find_circle(waits: Mapping[int, Wait]) -> list[int]:
-    """The ranks that wait for each other and for ever: each lacks one that is of the circle too."""
-    circle = {rank for rank, wait in waits.items() if wait.seconds >= PATIENCE}
+def find_cycle(waits: Mapping[int, Wait]) -> list[int]:
+    """Return the ranks of a deadlock: each waits for another one of them."""
+    cycle = {rank for rank, wait in waits.items() if wait.seconds >= PATIENCE}
     while True:
-        stuck = {rank for rank in circle if circle.intersection(waits[rank].lacks(waits))}
-        if stuck == circle:
-            return sorted(circle)
-        circle = stuck
+        stuck = {rank for rank in cycle if cycle.intersection(waits[rank].lacks(waits))}
+        if stuck == cycle:
+            return sorted(cycle)
+        cycle = stuck
 
 
 class GroupOrder:
@@ -67,10 +68,10 @@ class GroupOrder:
         self._entered: tuple[str, Sequence[int], int, float, Call] | None = None
         self._groups = 0
         self.watch(communicator, "all ranks")
-        threading.Thread(target=self._look, name="order of groups", daemon=True).start()
+        threading.Thread(target=self._search, name="order of groups", daemon=True).start()
 
     def label(self) -> str:
-        """The name of the next group; all ranks of the job call this alike."""
+        """Return the name of the next group; all ranks of the job must call this equally often."""
         self._groups += 1
         return f"group {self._groups}"
 
@@ -91,15 +92,15 @@ class GroupOrder:
         # Set on the instance, so that engines need no code for it.
         group.agree = agree_recorded  # type: ignore[method-assign]
 
-    def _look(self) -> None:
+    def _search(self) -> None:
         rank = self._communicator.rank
         while True:
             time.sleep(PERIOD)
             self._write(rank)
             waits = {other: wait for other in range(self._communicator.size) if (wait := self._read(other))}
-            circle = find_circle(waits)
-            if rank in circle:
-                self._communicator.abort(CollectiveMismatchError(describe(circle, waits)))
+            cycle = find_cycle(waits)
+            if rank in cycle:
+                self._communicator.abort(CollectiveMismatchError(describe(cycle, waits)))
 
     def _write(self, rank: int) -> None:
         """Write what this rank is in; an empty row if it computes."""
@@ -122,12 +123,12 @@ class GroupOrder:
         return Wait(*fields) if time.monotonic() - at < 3 * PERIOD else None
 
 
-def describe(circle: Sequence[int], waits: Mapping[int, Wait]) -> str:
-    """The report: the call and the group of each rank of the circle."""
+def describe(cycle: Sequence[int], waits: Mapping[int, Wait]) -> str:
+    """Return the report: the call and the group of each rank of the cycle."""
     lines = []
-    for rank in circle:
+    for rank in cycle:
         wait = waits[rank]
-        lacking = [other for other in wait.lacks(waits) if other in circle]
+        lacking = [other for other in wait.lacks(waits) if other in cycle]
         where = wait.label if wait.label == "all ranks" else f"{wait.label} of {format_ranks(wait.ranks)}"
         where += f" (call {wait.number} there)"
         lines.append(f"rank {rank} at {wait.call} in {where} waits for {format_ranks(lacking)}")

@@ -42,8 +42,8 @@ class Disarmable(Protocol):
         """Stop the watchdog's threads."""
 
 
-class Telling(Protocol):
-    """The part of a ``Testimony`` that the failure hooks use."""
+class WitnessClient(Protocol):
+    """The part of a ``Testimony``, a rank's connection to the witness, that the failure hooks use."""
 
     def may_report(self) -> bool:
         """Whether no other process has reported the end of this job."""
@@ -67,4 +67,4 @@ class Telling(Protocol):
         """Note the end of the program."""
 
     def forget(self) -> None:
-        """In a forked child: tell nothing any more."""
+        """In a forked child: send nothing to the witness any more."""

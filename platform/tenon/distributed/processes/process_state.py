@@ -1,4 +1,4 @@
-"""The state of processes of this host: their ancestors, exit statuses, sockets; of Linux's ``/proc``.
+"""The state of processes of this host, read from Linux's ``/proc``: ancestors, exit statuses, sockets.
 
 This file imports nothing of tenon: the witness (``witness.py``) loads it by its path.
 """

@@ -103,7 +103,7 @@ def describe_exit(
 
 def describe_death(rank: int, size: int, host: str, step: int | None, reason: str, details: str) -> str:
     """The report of a rank that is gone, or lost its launcher, by the witness of its host."""
-    closing = f"=== tenon: ended all {size} ranks because rank {rank} cannot go on ===\n"
+    closing = f"=== tenon: ended all {size} ranks because rank {rank} cannot continue ===\n"
     return _headline(rank, size, host, step, reason) + details + closing
 
 
@@ -113,7 +113,7 @@ def _headline(rank: int, size: int, host: str, step: int | None, reason: str) ->
 
 
 def _closing(rank: int, size: int, code: int) -> str:
-    return f"=== tenon: ended all {size} ranks because rank {rank} cannot go on; exit status {code} ===\n"
+    return f"=== tenon: ended all {size} ranks because rank {rank} cannot continue; exit status {code} ===\n"
 
 
 def _module_path(error: BaseException) -> str | None:

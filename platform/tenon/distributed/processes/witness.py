@@ -43,13 +43,14 @@ FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
 """Signals by which launchers end ranks."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 SETTLING_TIME = 0.03
-"""Seconds in which what ends together is collected: the first to end may not be the first to be noticed."""
+"""Seconds to collect further ends after the first one noticed, which need not have been the first to
+happen."""
 LEAVING_TIME = 0.3
-"""Longest wait in seconds for the others, where a rank has left with status 0."""
+"""Longest wait in seconds for the other ranks to end, after one has exited with status 0."""
 UNKNOWN_ORDER = ", as were others before the witness ran: which was first is unknown"
 HELD_BACK = "tenon: the second Ctrl-C came at once, and was held back until the run was saved\n"
 REPEAT_SECONDS = 0.5
-"""A second Ctrl-C within this time is the same one."""
+"""A second Ctrl-C within this time counts as a repetition of the first."""
 SAVING_TIME = 60.0
 """Longest time in seconds for which the launcher is held back, after a Ctrl-C that was sent twice."""
 REFRESH = 30.0
@@ -173,7 +174,8 @@ class Witness:
             order = [f"{name} (process {process})" for process, name in self.launchers]
             self._launcher_ended(*max(launchers, key=lambda each: order.index(each[0])))
         elif ranks and not reported:
-            # The launcher may have ended others meanwhile: first is what its signals do not explain.
+            # The launcher may have ended others meanwhile: take first the ends that its signals do not
+            # explain.
             self._rank_ended(*next((each for each in ranks if self._is_certain(*each)), ranks[0]))
 
     def _failed(self, rank: int, status: int | None) -> bool:
@@ -181,7 +183,7 @@ class Witness:
         return crashed or not self.table.read(rank).ended
 
     def _is_certain(self, rank: int, status: int | None) -> bool:
-        """Whether it is not the launcher that has ended ``rank``."""
+        """Whether ``rank`` has certainly not been ended by the launcher."""
         return bool(self.table.crash(rank)) or (status is not None and status & 0x7F not in FROM_LAUNCHER)
 
     def _rank_ended(self, rank: int, status: int | None) -> None:
@@ -202,7 +204,7 @@ class Witness:
         self._tell(rank, reason, number or None, code, note, certain=self._is_certain(rank, status))
 
     def _all_left(self) -> bool:
-        """Whether the other ranks of this host leave with status 0 too, as a program may that ends by it."""
+        """Whether the other ranks of this host exit with status 0 too, as in a program that ends that way."""
         if any(status for status in self.statuses.values()):
             return False
         deadline = time.monotonic() + LEAVING_TIME
@@ -344,7 +346,7 @@ class Hold:
     def look(self, saved: bool) -> bool:
         """Let the launcher go on when all is ``saved``, or after half a second if no second Ctrl-C waits.
 
-        Whether a repeated Ctrl-C was held back until all was saved.
+        Return whether a repeated Ctrl-C was held back until all was saved.
         """
         if not self.active:
             return False

@@ -1,4 +1,4 @@
-"""A rank's side of the witness (``witness.py``): start it, and tell it what only the rank knows.
+"""A rank's connection to the witness (``witness.py``): start it, and pass it what only the rank knows.
 
 The first rank of each host starts the witness. Each rank lets ``faulthandler`` write into the memory that the
 witness reads, so that a crash has a line, and notes the line of a call of ``os._exit``.
@@ -26,7 +26,7 @@ WITNESS = Path(__file__).with_name("witness.py")
 
 
 class Testimony:
-    """What this rank tells: to the witness of its host, and into the run's folder."""
+    """What this rank reports: to the witness of its host, and into the run's folder."""
 
     def __init__(self, communicator: Communicator, table: HeartbeatTable) -> None:
         self.table = table
@@ -44,7 +44,7 @@ class Testimony:
         table = self.table
         if table.descriptor < 0 or not hasattr(os, "pidfd_open"):
             return
-        if not faulthandler.is_enabled():  # else the user's own place for its output stays
+        if not faulthandler.is_enabled():  # else the user has chosen another file for its output
             os.lseek(table.descriptor, crash_offset(self._size, self._rank), os.SEEK_SET)
             faulthandler.enable(table.descriptor, all_threads=False)
             self._crashes = True
@@ -90,11 +90,11 @@ class Testimony:
             signal.set_wakeup_fd(-1)
 
     def end(self) -> None:
-        """The program of this rank has come to its end."""
+        """Note that the program of this rank has ended."""
         self.table.write_ended(self._rank)
 
     def note_exit(self, status: object, frame: FrameType | None) -> None:
-        """This rank calls ``os._exit``."""
+        """Note that this rank calls ``os._exit``."""
         if self.table.descriptor < 0:
             return
         line = "" if frame is None else f'  File "{frame.f_code.co_filename}", line {frame.f_lineno}, in '
@@ -147,6 +147,6 @@ def start(communicator: Communicator, table: HeartbeatTable) -> Testimony:
     """Start the witnesses of a job's hosts, without waiting until they run; collective."""
     processes = [decode(each) for each in communicator.all_gather_bytes(encode(os.getpid()), name="witness")]
     testimony = Testimony(communicator, table)
-    if not communicator.survives:  # else the death of a rank is no end of the job
+    if not communicator.survives:  # else a job outlives the death of a rank
         testimony.start(processes)
     return testimony

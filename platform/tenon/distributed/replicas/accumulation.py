@@ -170,8 +170,8 @@ def _masked_sum_and_count(loss: MaskedLoss, outputs: Tensor, targets: Tensor) ->
     """``sum_and_count`` for a layer that computes the mean over unmasked targets."""
     if loss.weight is not None or loss.reduction != "mean":
         raise CommunicatorError(
-            f"{type(loss).__name__} with class weights or reduction={loss.reduction!r} is no mean over"
-            " targets. Give a function that returns the pair (sum, count)."
+            f"{type(loss).__name__} with class weights or reduction={loss.reduction!r} is not a mean over"
+            f" targets. Pass a function that returns the pair (sum, count)."
         )
     ignored = -100 if loss.ignore_index is None else loss.ignore_index
     count = float((targets != ignored).sum().item())

@@ -62,8 +62,8 @@ class GradientSynchronizer:
         self.communicator = get_communicator() if communicator is None else communicator
         if not isinstance(self.communicator, Communicator):
             raise CommunicatorError(
-                f"process_group is {self.communicator!r}, which this rank is not in or which is no group."
-                " Make data-parallel models on the ranks of the group only."
+                f"process_group is {self.communicator!r}, of which this rank is not a member, or which is"
+                f" not a group. Make data-parallel models on the ranks of the group only."
             )
         self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
         if not self.bucket_cap_mb > 0:

@@ -275,7 +275,7 @@ def bad_arguments_are_refused_before_anything_is_sent(communicator: Communicator
     one = np.ones(2)
     frozen = np.ones(2)
     frozen.flags.writeable = False
-    raises(CommunicatorError, "'average' is no reduction", lambda: communicator.all_reduce(one, "average"))
+    raises(CommunicatorError, "'average' is not a reduction", lambda: communicator.all_reduce(one, "average"))
     raises(DTypeError, "object", lambda: communicator.all_reduce(np.array([None, "x"], object)))
     raises(
         DTypeError, "datetime64", lambda: communicator.broadcast(np.array(["2020-01-01"], "datetime64[D]"))
