@@ -25,7 +25,8 @@ class GradientDestination(Protocol):
         """Move the first gradient of a pass into the buffer and return the array there; None to decline."""
 
     def ops(self, f: OpNamespace) -> OpNamespace:
-        """The namespace for the rule of a pass's first gradient; its ops may write into the buffer."""
+        """The namespace ``f`` with which the rule of a pass's first gradient runs; its ops may write into the
+        buffer."""
 
     def arrived(self) -> None:
         """Called after a gradient was added to ``leaf.grad``."""
@@ -67,7 +68,7 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
             grad = _in_memory_format(raw, grad, fresh)
         elif not fresh:
             grad = grad.copy("K" if grad.strides == raw.strides else "C")
-        # Not through the property: its checks (0.7 us a leaf) hold by the lines above.
+        # Set without the property, whose checks (0.7 us a leaf) the lines above have made.
         leaf._grad = Value.make(grad, backend)
     elif current._track:
         leaf.grad = current + Value.make(grad, backend)

@@ -149,7 +149,7 @@ def _oldest_first(roots: Sequence[Value]) -> list[Node]:
 def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep) -> list[Gradient]:
     """Check and return the initial gradients: ones for scalars where none is given."""
     if len(grads) != len(roots):
-        raise GradError(f"got {len(roots)} tensors and {len(grads)} gradients")
+        raise GradError(f"got {len(roots)} tensors and {len(grads)} gradients; pass one gradient per tensor")
     result: list[Gradient] = []
     for root, grad in zip(roots, grads, strict=True):
         if root._view is not None:

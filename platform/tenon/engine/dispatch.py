@@ -291,7 +291,7 @@ def _link_view(op: Op, attrs: Attrs, parent: Value, view: Value) -> None:
         counter = parent._version_counter = [0]
     view._version_counter = counter
     if counter is UNCOUNTED:
-        return  # tensors of inference mode keep no history, views neither
+        return  # neither inference tensors nor their views keep a history
     base = parent if parent._view is None else parent._view[0]
     made_by: Op | FixedView = op
     if base._track and not view._track and not MODE.enabled:

@@ -1,9 +1,9 @@
 """``with_handler``: give a function an ``except`` clause that costs nothing until an exception passes it.
 
 CPython enters a ``try`` without executing an instruction: a table beside a function's instructions says where
-to continue if one of them raises. So a handler is added to a function that is already compiled by appending
-its instructions, and by naming them in that table for all of the function's own. A decorator with a ``try``
-would cost every call some 600 instructions, 6 % of an addition of small tensors.
+to continue if one of them raises. So a handler can be added to a compiled function: its instructions are
+appended, and the table directs exceptions of the function's own instructions to them. A decorator with a
+``try`` would cost every call some 600 instructions, 6 % of an addition of small tensors.
 
 The handler's instructions are those that the running Python compiles for ``_template``. Only the two tables
 are encoded here, as ``Objects/exception_handling_notes.txt`` and ``Objects/locations.md`` of CPython 3.11 and
@@ -20,8 +20,8 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType
 from typing import NamedTuple
 
-#: Where the tables and the instructions are known. Later versions of Python may change them: functions have
-#: no handlers there, and what is no tensor in a place for one raises what it happens to raise.
+#: Whether the format of the tables and instructions is known. Later versions of Python may change it: there
+#: functions get no handlers, and an argument of a wrong type raises whatever error the function runs into.
 SUPPORTED = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
 #: Opcodes; -1 where a Python that is not supported has none of the name.
 _RESUME, _LOAD_GLOBAL, _PUSH_EXC_INFO = (
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
     start: int
     end: int
     target: int
-    #: How much of the stack stays, times two, plus whether the place of the exception is pushed.
+    #: How many values stay on the stack, times two, plus 1 if the offset of the failed instruction is pushed.
     depth: int
 
 
@@ -80,7 +80,7 @@ def encoded(table: list[Entry]) -> bytes:
 
 @cache
 def _number(number: int) -> bytes:
-    """Six bits a byte, the highest first; bit 6 says that more follow."""
+    """Encode an integer by six bits a byte, the highest first; bit 6 says that more bytes follow."""
     result = [number & 63]
     while number := number >> 6:
         result.append(number & 63 | 64)
@@ -89,13 +89,14 @@ def _number(number: int) -> bytes:
 
 @cache
 def _first(number: int) -> bytes:
-    """The first number of an entry: bit 7 says so."""
+    """Encode the first integer of an entry, which bit 7 of its first byte marks."""
     result = _number(number)
     return bytes((result[0] | 128, *result[1:]))
 
 
 def _all_to(target: int, own: list[Entry], start: int, end: int) -> list[Entry]:
-    """``own``, and entries that lead to ``target`` for what they leave of ``start`` to ``end``."""
+    """``own``, plus entries that lead to ``target`` for the parts of ``start`` to ``end`` not covered by
+    it."""
     result = []
     for entry in own:
         if start < entry.start:
@@ -106,7 +107,8 @@ def _all_to(target: int, own: list[Entry], start: int, end: int) -> list[Entry]:
 
 
 def _handler() -> tuple[bytes, int, list[Entry]]:
-    """The instructions of the template's handler, where they load ``handler``, and their exception table."""
+    """The template's handler: its instructions, the offset at which they load ``handler``, its exception
+    table."""
     code = _template.__code__
     operations = code.co_code[::2]
     start = 2 * operations.index(_PUSH_EXC_INFO)
@@ -120,10 +122,10 @@ _INSTRUCTIONS, _LOAD, _INSIDE = _handler() if SUPPORTED else (b"", 0, [])
 
 
 def with_handler(code: CodeType, name: str) -> CodeType | None:
-    """Return ``code`` so that an exception that would leave it calls the global ``name()``, and continues if
-    that returns.
+    """Return a copy of ``code`` in which an exception that would leave it calls the global ``name()`` first.
 
-    None for what cannot have a handler this way: generators, and functions with more than 127 names.
+    If ``name()`` returns, the exception propagates. None for code to which no handler can be added: of
+    generators, and of functions with more than 127 names.
     """
     index = len(code.co_names) << 1 | 1
     if not SUPPORTED or index > 255 or code.co_flags & _SUSPENDS:
@@ -147,7 +149,8 @@ def with_handler(code: CodeType, name: str) -> CodeType | None:
 
 @cache
 def _lines(change: int) -> bytes:
-    """The handler's part of a line table: one line, ``change`` lines after the last one of the function."""
+    """Line-table entries that place the handler on one line, ``change`` lines after the function's last
+    one."""
     number = change << 1 if change >= 0 else -change << 1 | 1
     result = bytearray()
     for begin in range(0, len(_INSTRUCTIONS) // 2, _LONGEST):

@@ -1,4 +1,4 @@
-"""One slot through which everything that watches or rewrites ops enters.
+"""``SLOT``, the stack of interceptors: objects that observe or rewrite ops before they are executed.
 
 ``SLOT.top`` is None unless a recorder, profiler or autocast is on; ``Op.__call__`` pays one
 attribute read for that. An interceptor sees ``run(op, args, attrs)`` and calls ``SLOT.below(self)``

@@ -130,19 +130,22 @@ class Op:
 
     #: PyTorch's name for the node, as printed in ``grad_fn=<...>``.
     grad_name: ClassVar[str] = ""
-    #: Its names where some arguments are numbers: ``(True, False)`` if the first one is.
+    #: PyTorch's names of the node where some arguments are numbers, by which are: ``(True, False)`` if the
+    # first.
     grad_overloads: ClassVar[Mapping[tuple[bool, ...], str]] = {}
     #: Has gradient rules; an op without any is never taped.
     differentiable: bool
 
-    # The public face: read to generate Tensor's methods and tenon's functions, by autocast and by grad_fn.
+    # The public interface: read to generate Tensor's methods and tenon's functions, by autocast and by
+    # grad_fn.
 
     #: ``x.name()`` and ``tenon.name(x, out=)`` exist. A handwritten method of that name takes precedence.
     public: ClassVar[bool] = False
-    #: Further names of the method and the function, as ``multiply`` of ``mul``.
+    #: Aliases of the method and the function, as ``multiply`` of ``mul``.
     aliases: ClassVar[tuple[str, ...]] = ()
-    #: What ``x.name_()`` writes: the result of the "op"; of the "method", which checks more; on "reals" the
-    #: op's and else the method's. "" if there is no such form.
+    #: What ``x.name_()`` calls to compute the value that it writes: the "op", or the "method" ``x.name()``,
+    # which
+    #: checks more; "reals": the op for real operands, else the method. "" if there is no in-place form.
     inplace_form: ClassVar[str] = "op"
     #: ``tenon.name_(x)`` exists: for all names, for none, or for those listed.
     inplace_functions: ClassVar[bool | tuple[str, ...]] = False
@@ -153,7 +156,7 @@ class Op:
     #: The first argument of ``tenon.name``: a "tensor"; also a "number" if another argument is a tensor;
     #: "numbers" may be all arguments.
     first_argument: ClassVar[str] = "tensor"
-    #: Of which dtype ``out=`` may be: "cast" (any that the result can be cast to), "kept" (the input's own,
+    #: Which dtype ``out=`` may have: "cast" (any that the result can be cast to), "kept" (the input's own,
     #: where the op keeps it) or "boolean".
     out: ClassVar[str] = "cast"
     #: The in-place form's node is named ``...Backward1``, as in PyTorch, not ``Backward0``.

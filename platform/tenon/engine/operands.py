@@ -1,4 +1,5 @@
-"""What an op takes beside tensors: Python numbers, and what converts to them; all else is refused."""
+"""Operands of ops that are not tensors: Python numbers and objects that convert to them; TypeError for
+others."""
 
 from __future__ import annotations
 
@@ -17,9 +18,10 @@ KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 
 
 def need_operands(op: Op, args: Arguments) -> None:
-    """Raise TypeError if ``args``, among which is no tensor, is one operand.
+    """Raise TypeError for a call with a single operand that is not a tensor.
 
-    Gradient rules take logarithms, squares and the like of numbers too, so that NumPy's functions stay.
+    A number is accepted by ops that are one NumPy function: gradient rules take logarithms, squares and the
+    like of numbers too.
     """
     if len(args) == 1 and (args[0].__class__ not in RANK or getattr(op, "ufunc", None) is None):
         raise wrong_operand(op.name, op.inputs, args, args[0])

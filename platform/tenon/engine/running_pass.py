@@ -1,4 +1,4 @@
-"""``PASS``: the backward passes that run in this thread, inside of each other, and what to call after them.
+"""``PASS``: the nested backward passes that run in this thread, and the callbacks queued for their end.
 
 A custom Function may run a backward pass in its ``backward``, and so on: each level takes a dozen of Python's
 thousand frames. PyTorch continues in another thread, which would lack this thread's state; here Python's
@@ -24,13 +24,13 @@ _LAST = 100_000
 class _Pass(threading.local):
     """The innermost backward pass of this thread."""
 
-    #: How many passes, ``grad`` too, are inside of each other.
+    #: How many nested passes are running, those of ``grad`` included.
     inside: int = 0
     #: The innermost one; None outside of passes.
     sweep: Sweep | None = None
     #: The innermost one collects the gradients of some tensors only: ``grad``, ``backward(inputs=...)``.
     partial: bool = False
-    #: What to call when the outermost one is over.
+    #: Callbacks for the end of the outermost one.
     queued: tuple[Callable[[], None], ...] = ()
 
 

@@ -68,7 +68,7 @@ class Node:
     residuals: tuple[Array, ...] = ()
     output_avals: Any = None  # a tuple of Aval | None (an output that is no tensor), where it is known
     packed: dict[int, Packed] | None = None  # what pack hooks made of saved values, by position or ``OUT``
-    title: str = ""  # PyTorch's name, where it has one node for several ops here, of which this is the last
+    title: str = ""  # PyTorch's name, if this is the last of several nodes that are one in PyTorch
 
     op: Any  # an Op; a StandIn on a CustomNode
     #: The op's entry in ``backend.plans``.

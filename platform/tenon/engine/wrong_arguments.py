@@ -1,9 +1,9 @@
-"""PyTorch's TypeError for what is no tensor in a tensor's place, found after a function has failed on it.
+"""PyTorch's TypeError for arguments that should be tensors and are not, raised after a function has failed.
 
-Functions do not check their arguments' types, which would cost every call; the arguments of one that fails
-are looked at again. ``guard`` gives functions a handler for that, at no cost to calls
-(``exception_table.py``). A generated function, whose parameters are not in its code, says
-``except FAILURES: refuse_wrong(method, args, kwargs); raise``.
+Functions do not check the types of their arguments, which would cost every call; those of a call that has
+failed are checked afterwards. ``guard`` gives functions a handler for that, at no cost to calls
+(``exception_table.py``). A generated function, whose parameters are not in its code, says ``except FAILURES:
+refuse_wrong(method, args, kwargs); raise``.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import numpy as np
 from tenon.engine.exception_table import with_handler
 from tenon.engine.value import Value
 
-#: What a function may raise if an argument is no tensor: that has no such attribute, size, axis or dtype.
+#: Exceptions of functions whose argument is not a tensor, as it lacks an attribute, a size, an axis or a
+# dtype.
 FAILURES = (AttributeError, TypeError, ValueError, LookupError, RuntimeError)
 _NUMBERS = (bool, int, float, complex, np.generic)
-#: Parts of annotations -> what they allow beside a tensor.
+#: Parts of annotations -> the types that they allow beside tensors.
 _ALLOWED: dict[str, tuple[type, ...]] = {
     "Tensor": (),
     "None": (type(None),),
@@ -31,16 +32,16 @@ _ALLOWED: dict[str, tuple[type, ...]] = {
 _SEQUENCES = frozenset(("Sequence[Tensor]", "Sequence[Tensor] | None", "Tensors"))
 #: Annotations of ``*tensors``.
 _REST = frozenset(("Tensor", "Tensor | Sequence[Tensor]"))
-#: The name of ``_look_again`` in the namespaces of guarded functions.
+#: The name of ``_check_failed_call`` in the namespaces of guarded functions.
 _HANDLER = "_refuse_wrong_arguments"
 #: Id of a guarded function's code -> that code, the function, and the position of its first parameter.
 _GUARDED: dict[int, tuple[CodeType, FunctionType, int]] = {}
 
 
 def guard(functions: Iterable[object], first: int = 1) -> None:
-    """Let ``functions`` that fail on what is no tensor in a tensor's place raise PyTorch's TypeError instead.
+    """Make ``functions`` raise PyTorch's TypeError where they fail because an argument should be a tensor.
 
-    The position of their first parameter is ``first``: 0 for methods.
+    ``first`` is the position of their first parameter in messages: 0 for methods, as ``self`` is not counted.
     """
     for function in functions:
         inner = inspect.unwrap(function) if callable(function) else None
@@ -51,12 +52,13 @@ def guard(functions: Iterable[object], first: int = 1) -> None:
             code = with_handler(inner.__code__, _HANDLER)
             if code is not None:
                 inner.__code__ = code
-                inner.__globals__[_HANDLER] = _look_again
+                inner.__globals__[_HANDLER] = _check_failed_call
                 _GUARDED[id(code)] = code, inner, first
 
 
-def _look_again() -> None:
-    """Raise TypeError if the caller, handling an exception, got what is no tensor in a tensor's place."""
+def _check_failed_call() -> None:
+    """Raise TypeError if an argument of the caller, which is handling an exception, should be a tensor and is
+    not."""
     if isinstance(sys.exception(), FAILURES):
         frame = sys._getframe(1)
         guarded = _GUARDED.get(id(frame.f_code))
@@ -75,7 +77,7 @@ def refuse_wrong(
     name: str | None = None,
     first: int = 1,
 ) -> None:
-    """Raise TypeError if what is no tensor is among the arguments that ``function`` annotates as tensors.
+    """Raise TypeError if an argument that ``function`` annotates as a tensor is not one.
 
     ``name`` is what the user called, by default the function's name; the argument after ``self`` is the first
     of a method (``first=0``).
@@ -83,7 +85,7 @@ def refuse_wrong(
     function = inspect.unwrap(function)
     try:
         bound = inspect.signature(function).bind(*args, **kwargs)
-    except (TypeError, ValueError):  # wrong names or too many, of which the error tells
+    except (TypeError, ValueError):  # the error is about unknown names or too many arguments
         return
     _refuse(function, bound.arguments, name or function.__name__, first)
 
