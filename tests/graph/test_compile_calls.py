@@ -318,7 +318,7 @@ def test_what_is_kept_from_the_compiler_runs_at_every_call():
     assert tenon.equal(results[5], layer(tenon.ones(2)))
     assert tenon._dynamo.disable(layer) is layer
     strict = tenon.compile(layer, fullgraph=True)
-    with pytest.raises(CaptureError, match="forward is kept from being compiled"):
+    with pytest.raises(CaptureError, match="forward is excluded from compilation"):
         [strict(tenon.ones(2)) for _ in range(4)]
     with pytest.raises(ValueError, match="takes a function or a module, got int"):
         tenon.compiler.disable(3)

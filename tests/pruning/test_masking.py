@@ -112,7 +112,7 @@ def test_criteria_of_slopes_follow_the_gradient_and_ask_for_it(name):
     with tenon.no_grad():
         layer.weight.copy_(tenon.tensor([[1.0, 5.0]]))
 
-    with pytest.raises(PruningError, match=f"'weight': {name} looks at gradients.*has none"):
+    with pytest.raises(PruningError, match=f"'weight': {name} needs gradients.*has none"):
         tenon.prune.mask_weights(layer, 0.5, name)
     layer(tenon.tensor([[10.0, 0.1]])).sum().backward()
     tenon.prune.mask_weights(layer, 0.5, name)

@@ -36,5 +36,5 @@ __all__ = [
     "parameter",
     "utils",
 ]
-if not TYPE_CHECKING:  # type checkers know that a starred import offers what it brings
+if not TYPE_CHECKING:  # type checkers follow starred imports by themselves
     __all__ += layers.__all__

@@ -61,7 +61,7 @@ class _Boundary(CustomNode):
         return self.__dict__["change"](list(grads))
 
 
-def _cross(tensors: Sequence[Tensor], change: Callable[[Grads], Grads]) -> list[Tensor]:
+def _behind_boundary(tensors: Sequence[Tensor], change: Callable[[Grads], Grads]) -> list[Tensor]:
     """Return views of ``tensors`` behind a new boundary node."""
     node = _Boundary(tensors, change)
     crossed = []
@@ -96,7 +96,7 @@ class BackwardHook:
         self.input_index = [i for i, a in enumerate(args) if _needs_grad(a)]
         if not self.input_index or not self.hooks:
             return args
-        crossed = _cross([args[i] for i in self.input_index], self._at_inputs)
+        crossed = _behind_boundary([args[i] for i in self.input_index], self._at_inputs)
         return _replaced(args, self.input_index, crossed)
 
     def wrap_outputs(self, result: object) -> Nested:
@@ -112,7 +112,7 @@ class BackwardHook:
         self.output_index = [i for i, o in enumerate(outputs) if _needs_grad(o)]
         if not self.output_index:
             return result
-        crossed = _cross([outputs[i] for i in self.output_index], self._at_outputs)
+        crossed = _behind_boundary([outputs[i] for i in self.output_index], self._at_outputs)
         wrapped = _replaced(outputs, self.output_index, crossed)
         return wrapped if isinstance(result, tuple) else wrapped[0]
 

@@ -1,4 +1,4 @@
-"""``tenon.compile``: record a function or a module once, replay it fused and planned from then on.
+"""``tenon.compile``: record the ops of a function or module, then replay them as one fused program.
 
 >>> import tenon
 >>> @tenon.compile
@@ -40,8 +40,8 @@ def compile(
 ) -> Any:  # a compiled function, an OptimizedModule, or a decorator
     """Compile ``model``: a function, a method or a module; also usable as a decorator (torch.compile).
 
-    Calls run eagerly once, are recorded twice, and are replayed from then on if both recordings agree. What a
-    function cannot keep static (a value read by Python, shapes that depend on data) leaves it eager, with one
+    Calls run eagerly once, are recorded twice, and are replayed from then on if both recordings agree. A
+    function that is not static (Python reads a value, shapes depend on data) stays eager, with one
     warning that names the line; ``fullgraph=True`` makes that a CaptureError. ``explain=True`` prints every
     recording and its reason; ``compiled.reasons`` keeps them, ``compiled.programs[0].source`` is the program.
 
@@ -99,7 +99,7 @@ def disable(
             name = getattr(fn, "__qualname__", type(fn).__name__)
             WATCHERS.recorder.refuse(
                 CaptureError(
-                    f"{name} is kept from being compiled by tenon.compiler.disable"
+                    f"{name} is excluded from compilation by tenon.compiler.disable"
                     f"{'' if reason is None else f' ({reason})'}. Call it outside the compiled function."
                 )
             )

@@ -71,7 +71,7 @@ class _Numbered(Module):
         return removed
 
     def _insert_at(self, index: int, module: Module) -> None:
-        """Move the children from position ``index`` on by one, and put ``module`` there."""
+        """Shift the children from position ``index`` on by one, and insert ``module`` there."""
         for i in range(len(self._modules), index, -1):
             self._modules[str(i)] = self._modules[str(i - 1)]
         self._modules[str(index)] = module
@@ -81,7 +81,7 @@ class _Numbered(Module):
         return str(position(index, len(self)))
 
     def _slice(self, which: slice) -> Self:
-        """Return a container of the children ``which``, numbered anew."""
+        """Return a container of the children ``which``, renumbered from 0."""
         return type(self)(list(self._modules.values())[which])
 
     @overload

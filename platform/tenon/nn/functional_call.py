@@ -12,7 +12,7 @@ from tenon.errors import ModuleError, ModuleTypeError, ModuleValueError
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
 
-_MISSING: Any = object()  # stands for a tensor in ``_swap``
+_MISSING: Any = object()  # in ``_swap``: there is no tensor
 
 
 def functional_call(
@@ -67,9 +67,10 @@ def _merged(dicts: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 def replaced(
     module: Module, tensors: dict[str, Tensor], *, tie_weights: bool, strict: bool
 ) -> Iterator[None]:
-    """Context manager: ``module`` has ``tensors``, by path, inside, and its own again afterwards.
+    """Context manager that replaces tensors of ``module`` by ``tensors``, by path, and restores them at its
+    end.
 
-    Tensors that the module assigns to these paths inside are put into ``tensors``.
+    Tensors that the module assigns to these paths in the meantime are put into ``tensors``.
     """
     values = _with_tied_names(module, tensors) if tie_weights else tensors
     if strict:

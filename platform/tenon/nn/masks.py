@@ -162,7 +162,7 @@ class BasePruningMethod(ABC):
         return t * self.compute_mask(scores, default_mask=default).to(t.dtype)
 
     def remove(self, module: Module) -> None:
-        """Make the pruning permanent: all steps up to the last mask are baked into the stored tensor."""
+        """Make the pruning permanent: all steps up to the last mask are folded into the stored tensor."""
         pipeline = pipeline_of(module, self._tensor_name)
         masks = [] if pipeline is None else [i for i, step in enumerate(pipeline.steps) if step.is_mask]
         if pipeline is None or not masks:
@@ -222,7 +222,7 @@ def scores_by(criterion: type[Criterion], module: Module, name: str) -> Tensor:
         gradient = stored[0].grad if len(stored) == 1 and stored[0].shape == weight.shape else None
         if gradient is None:
             raise PruningError(
-                f"{criterion.__name__} looks at gradients, and '{name}' of {typename(module)} has none of its"
+                f"{criterion.__name__} needs gradients, and '{name}' of {typename(module)} has none of its"
                 " shape. Call backward() of a loss first, or take a criterion that needs none."
             )
         gradient = gradient.detach()

@@ -166,8 +166,8 @@ class Module(State):
         """Call ``hook(module, grad_input, grad_output)`` after the module's backward; deprecated.
 
         Use ``register_full_backward_hook``. Unlike in torch the hook gets the gradients of all the
-        module's inputs and outputs, not those of its last operation. One module takes hooks of one of
-        the two kinds only.
+        module's inputs and outputs, not those of its last operation. A module can have hooks of only
+        one of the two kinds.
         """
         self._use_backward_hooks(full=False)
         return self._add_hook(self._backward_hooks, hook, False, [])

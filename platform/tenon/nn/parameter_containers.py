@@ -16,7 +16,7 @@ from tenon.nn.parameter import Parameter
 from tenon.nn.registration import typename
 from tenon.tensors.tensor import Tensor
 
-#: A value of a ParameterList or ParameterDict: a parameter, or something that is no tensor.
+#: A value of a ParameterList or ParameterDict: a parameter, or any object that is not a tensor.
 Value: TypeAlias = Any
 #: What a ParameterDict can be updated with; values that are not tensors are stored unchanged.
 Entries: TypeAlias = "Mapping[str, object] | ParameterDict | Iterable[tuple[str, object]]"

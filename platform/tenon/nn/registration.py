@@ -146,7 +146,7 @@ class Registration:
         """Set an entry of a registry; a registry that belongs to another module is copied first."""
         members = self.__dict__[registry]
         if not isinstance(members, Registry) or members.owner is not self:
-            # Put there around __setattr__, or unpickled by a __setstate__ that did not call ours.
+            # Set without __setattr__, or unpickled by a __setstate__ that did not call this class's.
             set_registry(self, registry, members)
             members = self.__dict__[registry]
         members[name] = value

@@ -46,7 +46,7 @@ class Step(Protocol):
         """Return the weight after this step; the first step receives every stored tensor."""
 
     def right_inverse(self, module: Module, value: Tensor) -> Tensor | Sequence[Tensor]:
-        """Return the input from which this step computes ``value``; a sequence for several stored tensors."""
+        """Return the inputs from which this step computes ``value``: a tensor, or a sequence of several."""
 
     def discard(self, module: Module) -> None:
         """Remove what the step stores in ``module``."""
@@ -119,7 +119,8 @@ class Pipeline:
                 f"{len(self.steps)} step(s). Assign a tensor, or remove the steps first."
             )
         if self.listed(module):
-            # A mask's right inverse is the value itself, so they only check it; the list does the work.
+            # A mask's right inverse is the value itself, so masks only check it; the parametrizations invert
+            # it.
             for step in self.steps:
                 if step.is_mask:
                     step.right_inverse(module, value)
@@ -229,7 +230,7 @@ class Before:
     name: str
 
     def read(self, module: Module) -> Tensor:
-        """Compute the steps before the first mask."""
+        """Return the value after the steps before the first mask."""
         pipeline = computed(module)[self.name]
         first = next(i for i, step in enumerate(pipeline.steps) if step.is_mask)
         return pipeline.value(module, first)

@@ -1,4 +1,4 @@
-"""Calls of PyTorch's operators that take other arguments than the op, as ``aten.sum.dim_IntList(x, [1])``."""
+"""Translate calls of ops to PyTorch's operators with other arguments, as ``aten.sum.dim_IntList(x, [1])``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Call: TypeAlias = tuple[Operator, tuple[Any, ...], dict[str, Any]]  # of any typ
 
 
 def _reduction(name: str) -> Callable[[tuple[Any, ...], Attrs], Call | None]:  # tensors and numbers
-    def row(args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # tensors and numbers
+    def translate(args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # tensors and numbers
         (x,) = args
         axes, keep = attrs["axes"], attrs.get("keepdims", False)
         if not axes:  # PyTorch takes no axes for all of them
@@ -24,14 +24,14 @@ def _reduction(name: str) -> Callable[[tuple[Any, ...], Attrs], Call | None]:  #
         overload = "dim_IntList" if name == "sum" else "dim"
         return Operator(name, overload), (x, list(axes), *([True] if keep else [])), {}
 
-    return row
+    return translate
 
 
 # of any type
 def _axis(name: str, overload: str, *keys: str) -> Callable[[tuple[Any, ...], Attrs], Call]:
-    """Return the row of an operator that takes attributes by position after the tensor."""
+    """Return the translation for an operator that takes attributes by position after the tensor."""
 
-    def row(args: tuple[Any, ...], attrs: Attrs) -> Call:  # tensors and numbers
+    def translate(args: tuple[Any, ...], attrs: Attrs) -> Call:  # tensors and numbers
         values = (attrs[key] for key in keys)
         return (
             Operator(name, overload),
@@ -39,7 +39,7 @@ def _axis(name: str, overload: str, *keys: str) -> Callable[[tuple[Any, ...], At
             {},
         )
 
-    return row
+    return translate
 
 
 def _cat(args: tuple[Any, ...], attrs: Attrs) -> Call:  # tensors
@@ -64,8 +64,8 @@ def _matmul(args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # two tensors
     return None if name is None else (Operator(name, "default"), args, {})
 
 
-#: Name of an op -> its row.
-_ROWS: dict[str, Callable[[tuple[Any, ...], Attrs], Call | None]] = {  # tensors and numbers
+#: Name of an op -> its translation, a function of the op's arguments and attributes.
+_TRANSLATIONS: dict[str, Callable[[tuple[Any, ...], Attrs], Call | None]] = {  # tensors and numbers
     "sum": _reduction("sum"),
     "matmul": _matmul,
     "mean": _reduction("mean"),
@@ -85,9 +85,9 @@ _ROWS: dict[str, Callable[[tuple[Any, ...], Attrs], Call | None]] = {  # tensors
 
 
 def converted(name: str, args: tuple[Any, ...], attrs: Attrs) -> Call | None:  # tensors and numbers
-    """Return the call of PyTorch's operator for the op ``name``; None where it takes what the op takes, or
-    cannot express this call."""
-    row = _ROWS.get(name)
+    """Return the call of PyTorch's operator for the op ``name``; None where it takes the op's own
+    arguments, or cannot express this call."""
+    row = _TRANSLATIONS.get(name)
     return None if row is None else row(args, attrs)
 
 
@@ -122,7 +122,7 @@ _EXPORTED = {
 def exported_name(name: str, rank: int, attrs: Attrs) -> str:
     """Return the operator that ``torch.export`` writes for the op ``name`` with a result of ``rank`` axes.
 
-    It is less taken apart than what PyTorch runs: ``linear`` is one operator.
+    It is decomposed less than the operator that PyTorch runs: ``linear`` is one operator.
 
     >>> exported_name("convolution", 4, {}), exported_name("relu", 2, {})
     ('conv2d', 'relu')
@@ -133,7 +133,7 @@ def exported_name(name: str, rank: int, attrs: Attrs) -> str:
 
 
 def _indexing(key: tuple[Any, ...]) -> str:  # numbers, slices, None and ...
-    """Return the first of the operators as which PyTorch runs ``x[key]``."""
+    """Return the first of the operators by which PyTorch computes ``x[key]``."""
     for part in key:
         if isinstance(part, int):
             return "select"

@@ -43,7 +43,8 @@ def _shifted(xp: ArrayNamespace, x: Array) -> tuple[Array, list[Array]]:
 
 
 def _reflected(xp: ArrayNamespace, x: Array) -> tuple[Array, Array, Array, list[Array]]:
-    """Return ``x`` in float64, where it is below 1/2, and ``_shifted`` of ``x``, there reflected at 1/2."""
+    """Return ``x`` in float64, the mask of ``x < 1/2``, and ``_shifted`` of ``1 - x`` there, of ``x``
+    elsewhere."""
     wide = _wide(x)
     left = wide < 0.5
     return (wide, left, *_shifted(xp, xp.where(left, 1 - wide, wide)))

@@ -305,7 +305,7 @@ class ScatterProd(Primitive):
 
 
 class WindowOf(Primitive):
-    """``x`` in the corner of zeros of a larger ``shape``."""
+    """``x`` at the first indices of zeros of a larger ``shape``."""
 
     kind = Kind.INDEX
     view = True

@@ -8,7 +8,7 @@ from tenon.engine.types import Operand, OpNamespace
 
 
 class ProdOfOthers(Composite):
-    """The product over ``axes`` of all elements but each one: exclusive running products from both sides,
+    """For each element, the product over ``axes`` of all others: exclusive running products from both sides,
     which are exact at zeros too."""
 
     def infer(self, x, *, axes):

@@ -5,7 +5,7 @@ Activations have one scale for the whole tensor: int8 with zero point 0 if it is
 (*dynamic*), uint8 with a zero point if it was calibrated (*static*). Sums are 32-bit integers and therefore
 exact; only the float32 product of a sum with its scales is rounded.
 
-A backend may cache data derived from a weight in read-only memory: see ``quantization/frozen.py``.
+A backend may cache data derived from a weight in read-only memory: ADR 0032.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tenon.kernels.shapes import AxisError, broadcast_shapes, reduced_shape
 
 _INT = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
-#: In which dtype NumPy adds up, by the kind of the elements.
+#: The dtype in which NumPy sums, by the kind of the elements.
 _WIDEST = {"b": _INT, "i": _INT, "u": np.dtype(np.uint64)}
 
 
@@ -142,13 +142,13 @@ class Extreme(Reduction):
 
 
 class Amax(Extreme):
-    """Largest element over ``axes``; NaN wins."""
+    """Largest element over ``axes``; NaN if there is one."""
 
     joined_by = "maximum"
 
 
 class Amin(Extreme):
-    """Smallest element over ``axes``; NaN wins."""
+    """Smallest element over ``axes``; NaN if there is one."""
 
     joined_by = "minimum"
 

@@ -123,8 +123,8 @@ def _scalar_error(keys: Key) -> IndexRangeError:
 
 
 def _listed(key: object) -> Key:
-    """Return a tuple of keys: of a short sequence that has not only numbers its items, as in PyTorch and old
-    NumPy; of anything else ``key`` alone."""
+    """Return ``key`` as a tuple of keys: the items of a short sequence that are not all numbers, as in
+    PyTorch and old NumPy; else ``key`` alone."""
     if (
         isinstance(key, Sequence)
         and not isinstance(key, (str, range))

@@ -361,7 +361,7 @@ class CopySlices(CustomNode):
                 mask = Value.make(read != 0 if flags is None else flags, mask._backend)
             if WATCHERS.recorder is not None and not isinstance(
                 mask.raw, Aval
-            ):  # the recorder saw no op write it
+            ):  # no op wrote it that the recorder could have seen
                 mask = Value.make(mask.raw.copy(), mask._backend)
                 WATCHERS.recorder.made(mask.raw)
         return mask

@@ -13,7 +13,7 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class TorchName:
-    """A constant that tenon has only by PyTorch's name; compare by identity."""
+    """A constant of PyTorch of which tenon has the name only; compare by identity."""
 
     __slots__ = ("name",)
 

@@ -86,7 +86,7 @@ def contiguous(x: Tensor, target: memory_format | None = None) -> Tensor:
     return f.contiguous(x) if axes is None else _permuted(x, axes, f.contiguous)
 
 
-def entering(x: Tensor) -> Tensor:
+def with_gradient_in_format(x: Tensor) -> Tensor:
     """Return ``x``, with its gradient in channels_last format if ``x`` is: for functions that split axes.
 
     Their rules return gradients in C order. For any other ``x`` the only cost is a check of its strides.

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 def _title_in_place(op: Op, x: Tensor, **attrs: float) -> str:
-    """Return PyTorch's name of the in-place form's gradient: of some ops, that of a second overload."""
+    """Return PyTorch's name of the in-place form's gradient node; for some ops it is that of a second
+    overload."""
     return (
         op.torch_name((), attrs).replace("Backward0", "1") if op.inplace_overload and x._view is None else ""
     )
@@ -41,7 +42,8 @@ def _apply(op: Op, x: Tensor, inplace: bool, **attrs: float) -> Tensor:
 
 
 def _refuse_backward(result: Tensor, slope: float, name: str) -> Tensor:
-    """Make backward raise GradError for a negative slope, as the result's sign is not the input's then."""
+    """Make backward raise GradError for a negative slope, with which the result's sign does not tell the
+    input's."""
     if slope < 0 and result.requires_grad:
 
         def refuse(gradient: Tensor) -> NoReturn:

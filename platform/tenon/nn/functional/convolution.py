@@ -144,8 +144,8 @@ def _far_padded(
 ) -> Tensor:
     """Return a transposed convolution whose output padding is at least the stride.
 
-    Such an output is no convolution's input gradient, as one more window would fit: so compute all that the
-    windows cover, without padding, then crop it and fill up with zeros.
+    The ops do not accept this, as no convolution has an input gradient of such sizes: one more window would
+    fit. So compute the part that the windows cover, without padding, then crop it and append zeros.
     """
     covered = tuple(n + 2 * p - e for n, p, e in zip(sizes, padding, extra, strict=True))
     result = f.conv_input_grad(x, weight, sizes=covered, padding=(0,) * len(covered), **attrs)

@@ -10,7 +10,7 @@ from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, batched, check_kernel, per_axis
-from tenon.tensors.memory_formats import entering, like
+from tenon.tensors.memory_formats import like, with_gradient_in_format
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs
@@ -82,7 +82,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of"
             f" upscale_factor, but input.size(-3)={channels} is not divisible by {r * r}"
         )
-    split = entering(input).reshape(*leading, channels // (r * r), r, r, height, width)
+    split = with_gradient_in_format(input).reshape(*leading, channels // (r * r), r, r, height, width)
     n = len(leading)
     order = (*range(n), n, n + 3, n + 1, n + 4, n + 2)
     return like(split.permute(order).reshape(*leading, channels // (r * r), height * r, width * r), input)
@@ -106,7 +106,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
             )
     if not input.raw.size:
         return input.clone()
-    split = entering(input).reshape(*leading, channels, height // r, r, width // r, r)
+    split = with_gradient_in_format(input).reshape(*leading, channels, height // r, r, width // r, r)
     n = len(leading)
     order = (*range(n), n, n + 2, n + 4, n + 1, n + 3)
     return like(split.permute(order).reshape(*leading, channels * r * r, height // r, width // r), input)
@@ -139,7 +139,7 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
         raise ShapeError(
             f"Number of channels must be divisible by groups. Got {shape[1]} channels and {groups} groups."
         )
-    split = entering(input).reshape(shape[0], groups, shape[1] // groups, math.prod(shape[2:]))
+    split = with_gradient_in_format(input).reshape(shape[0], groups, shape[1] // groups, math.prod(shape[2:]))
     return like(split.transpose(1, 2).reshape(shape), input)
 
 

@@ -117,7 +117,7 @@ def linear_cross_entropy(
     hard = target.dtype == int64 and not soft and label_smoothing == 0.0 and len(sizes) == 1
     if options is not None and not hard:
         warnings.warn(
-            "linear_cross_entropy: options are ignored; pieces need int64 class indices, a weight [C, in]"
+            "linear_cross_entropy: options are ignored; chunks need int64 class indices, a weight [C, in]"
             f" (out_features == ()) and label_smoothing=0, got {target.dtype} targets"
             f" {list(target.shape)}, a weight {list(linear_weight.shape)} and"
             f" label_smoothing={label_smoothing}.",

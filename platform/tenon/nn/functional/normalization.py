@@ -15,7 +15,7 @@ from tenon.engine.op import table as f
 from tenon.errors import GradError, ModuleValueError, ShapeError
 from tenon.ops.dtype_queries import is_short, matching, widened
 from tenon.tensors.autograd.grad_mode import no_grad
-from tenon.tensors.memory_formats import entering, like
+from tenon.tensors.memory_formats import like, with_gradient_in_format
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def rms_norm(
             f"Given normalized_shape={list(sizes)}, expected input with shape [*,"
             f" {', '.join(map(str, sizes))}], but got input of size{list(shape)}"
         )
-    x = entering(input)
+    x = with_gradient_in_format(input)
     if x is not input and weight is not None:
         weight = f.ordered(weight)
     wide = f.cast(x, dtype=np.float32) if is_short(x) else x
@@ -215,7 +215,7 @@ def group_norm(
             f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}):"
             " one value has no spread to divide by."
         )
-    x = entering(input)
+    x = with_gradient_in_format(input)
     if is_short(x):  # computed in float32 and rounded once, as in PyTorch
         x, weight, bias = widened(f, x, weight, bias)
     grouped = x.reshape(shape[0], num_groups, math.prod(shape[1:]) // num_groups)

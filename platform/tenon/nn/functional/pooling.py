@@ -12,7 +12,13 @@ from tenon.dtypes import uint8
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers
-from tenon.tensors.memory_formats import channels_last_3d, contiguous, entering, is_contiguous, like
+from tenon.tensors.memory_formats import (
+    channels_last_3d,
+    contiguous,
+    is_contiguous,
+    like,
+    with_gradient_in_format,
+)
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs
@@ -114,7 +120,7 @@ def _max_pool(
     if indices is not None and not is_dilated:
         # Gather the values at the indices: so changing the indices in place makes backward raise, as in
         # PyTorch.
-        pooled = like(gather_spatial(entering(x), indices), indices)
+        pooled = like(gather_spatial(with_gradient_in_format(x), indices), indices)
     else:  # a dilated window may lie in the padding alone, and has no valid index then
         pooled = f.max_pool(x, **attrs)
     if not added:
@@ -243,7 +249,7 @@ def _adaptive(x: Tensor, output_size: OutputSize, rank: int) -> Tensor:
     x, added = _batched(x, rank)
     sizes = output_sizes(x, output_size, rank, "avg")
     is_global = all(size == 1 for size in sizes)  # a mean in PyTorch, whose gradient is in C order
-    pooled = f.adaptive_avg_pool(x if is_global else entering(x), sizes=sizes)
+    pooled = f.adaptive_avg_pool(x if is_global else with_gradient_in_format(x), sizes=sizes)
     return pooled.squeeze(0) if added else pooled
 
 

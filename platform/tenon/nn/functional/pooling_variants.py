@@ -26,7 +26,7 @@ from tenon.nn.functional.pooling import (
 from tenon.ops.dtype_queries import dtype_of, title_of
 from tenon.tensors.alerts import alert_not_deterministic
 from tenon.tensors.creation.random_factories import rand
-from tenon.tensors.memory_formats import entering, like
+from tenon.tensors.memory_formats import like, with_gradient_in_format
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
@@ -48,7 +48,7 @@ def _batched(x: Tensor, rank: int, name: str) -> tuple[Tensor, bool]:
 def _values_at(x: Tensor, indices: Tensor, added: bool) -> tuple[Tensor, Tensor]:
     """Return the elements of ``x`` at ``indices``, and ``indices``; without the batch axis if it was
     added."""
-    values = like(gather_spatial(entering(x), indices), indices)
+    values = like(gather_spatial(with_gradient_in_format(x), indices), indices)
     return (values.squeeze(0), indices.squeeze(0)) if added else (values, indices)
 
 
@@ -133,8 +133,7 @@ def adaptive_max_pool3d_with_indices(
 
 
 def _exactly(value: PerAxis, rank: int, title: str, name: str) -> tuple[int, ...]:
-    """Return ``value`` as ``rank`` integers; a list of one is refused, as PyTorch's function ``name``
-    does."""
+    """Return ``value`` as ``rank`` integers; a list of one is refused, as by PyTorch's function ``name``."""
     if isinstance(value, (list, tuple)) and len(value) != rank:
         ints = "tuple of Ints" if rank == 2 else "tuple of three Ints"
         raise ShapeError(f"{name}: {title} must either be a single Int or {ints}, but got {list(value)}")
@@ -264,7 +263,7 @@ def _unpool(
             f" got indices tensor with shape: {list(indices.raw.shape)}"
         )
     alert_not_deterministic(f"max_unpooling{max(rank, 2)}d_forward_out")
-    x, added = _batched(entering(input), rank, f"max_unpool{rank}d")
+    x, added = _batched(with_gradient_in_format(input), rank, f"max_unpool{rank}d")
     flat = (*x.raw.shape[:2], math.prod(x.raw.shape[2:]))
     zeros = f.new_full(x.detach(), shape=(*flat[:2], math.prod(sizes)), value=0, dtype=dtype_of(x.raw))
     try:
@@ -317,7 +316,7 @@ def _lp_pool(
     if isinstance(norm_type, (int, float)) and math.isinf(norm_type):
         sign = math.copysign(1.0, norm_type)  # the minimum of |x| is minus the maximum of -|x|
         return sign * maximum(sign * x.abs(), kernel, stride, 0, 1, ceil)
-    mean = average(entering(x).pow(norm_type), kernel, stride, 0, ceil)
+    mean = average(with_gradient_in_format(x).pow(norm_type), kernel, stride, 0, ceil)
     count = math.prod(per_axis(kernel, rank, "kernel_size"))
     return like((f.sign(mean) * f.relu(f.abs(mean))).mul(count).pow(1.0 / norm_type), x)
 

@@ -1,6 +1,6 @@
 """Recurrent networks from their weights: ``torch.lstm``, ``gru``, ``rnn_tanh`` and ``rnn_relu``.
 
-``walk`` goes through the layers and directions; the modules of ``layers/recurrent.py`` use it too. Each
+``run_layers`` runs all layers and directions; the modules of ``layers/recurrent.py`` use it too. Each
 function has torch's two forms: padded sequences ``(input, hx, params, has_biases, num_layers, dropout, train,
 bidirectional, batch_first)``, and packed rows ``(data, batch_sizes, hx, params, has_biases, num_layers,
 dropout, train, bidirectional)``.
@@ -28,7 +28,7 @@ __all__ = ["gru", "lstm", "rnn_relu", "rnn_tanh"]
 RunLayer: TypeAlias = Callable[..., tuple[Tensor, ...]]
 
 
-def walk(
+def run_layers(
     run_layer: RunLayer, x: Tensor, sizes: tuple[int, ...], states: tuple[Tensor, ...],
     weights: Sequence[Sequence[Tensor]], directions: int, dropout: float,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:  # fmt: skip
@@ -79,14 +79,14 @@ def _run(
     weights = [params[i : i + per_layer] for i in range(0, len(params), per_layer)]
     dropout = dropout if train else 0.0
     if sizes is not None:
-        out, finals = walk(run_layer, input, sizes, states, weights, directions, dropout)
+        out, finals = run_layers(run_layer, input, sizes, states, weights, directions, dropout)
         return out, *finals
     rows = input.transpose(0, 1) if batch_first else input
     steps, batch = rows.shape[:2]
     if not steps:
         raise ShapeError("Expected sequence length to be larger than 0 in RNN")
     flat = rows.reshape(steps * batch, rows.shape[2])
-    out, finals = walk(run_layer, flat, (batch,) * steps, states, weights, directions, dropout)
+    out, finals = run_layers(run_layer, flat, (batch,) * steps, states, weights, directions, dropout)
     out = out.reshape(steps, batch, out.shape[1])
     return out.transpose(0, 1) if batch_first else out, *finals
 

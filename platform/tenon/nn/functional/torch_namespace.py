@@ -1,7 +1,7 @@
 """Layer functions of the ``torch`` namespace, whose signatures differ from ``nn.functional``'s.
 
 ``torch.dropout(input, p, train)``, ``torch.embedding(weight, indices)``, ``torch.batch_norm`` with the weight
-before the statistics, as called by scripts and exported programs.
+before the statistics: the forms that scripted and exported programs call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Layers, one family per file; ``tenon.nn`` exports the names in each file's ``__all__``.
 
-A layer is its class in one of these files, and the name there; a new family also has its line here.
+To add a layer, write its class in one of these files and list it in ``__all__``; a new family also needs its
+line here.
 """
 
 # ruff: noqa: F403 - each file has an __all__
@@ -37,8 +38,8 @@ from tenon.nn.layers.softmax import *
 from tenon.nn.layers.sync_batch_norm import *
 from tenon.nn.layers.transformer import *
 
-if not TYPE_CHECKING:  # type checkers know that a starred import offers what it brings
-    #: An import of a family has put its module beside these names.
+if not TYPE_CHECKING:  # type checkers follow starred imports by themselves
+    #: Importing a family has also bound its module in this namespace.
     __all__ = [
         name for part in list(vars().values()) if isinstance(part, ModuleType) for name in part.__all__
     ]

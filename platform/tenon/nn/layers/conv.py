@@ -48,7 +48,7 @@ class _ConvNd(Module):
         super().__init__()
         rank = self.rank
         if groups <= 0:
-            raise ModuleValueError("groups must be a positive integer")
+            raise ModuleValueError(f"groups must be a positive integer, got {groups}")
         if in_channels % groups:
             raise ModuleValueError(f"in_channels must be divisible by groups: {in_channels} and {groups}")
         if out_channels % groups:
@@ -62,7 +62,9 @@ class _ConvNd(Module):
         self.kernel_size = per_axis(kernel_size, rank, "kernel_size")
         steps = stride if isinstance(stride, tuple | list) else [stride]
         if padding == "same" and any(s != 1 for s in steps):
-            raise ModuleValueError("padding='same' is not supported for strided convolutions")
+            raise ModuleValueError(
+                f"padding='same' is not supported for strided convolutions, got stride={stride}"
+            )
         self.stride = per_axis(stride, rank, "stride")
         self.dilation = per_axis(dilation, rank, "dilation")
         self.padding = padding if isinstance(padding, str) else per_axis(padding, rank, "padding")

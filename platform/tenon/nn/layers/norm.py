@@ -127,12 +127,12 @@ class _BatchNorm(_NormBase):
     def forward(self, input: Tensor) -> Tensor:
         """The normalised input; in training the running statistics follow the batch."""
         self._check_input_dim(input)
-        running_mean, running_var, by_batch, momentum = self._begin()
+        running_mean, running_var, by_batch, momentum = self._start_batch()
         return F.batch_norm(
             input, running_mean, running_var, self.weight, self.bias, by_batch, momentum, self.eps
         )
 
-    def _begin(self) -> tuple[Tensor | None, Tensor | None, bool, float]:
+    def _start_batch(self) -> tuple[Tensor | None, Tensor | None, bool, float]:
         """Count the batch, and return running mean and variance, whether to normalise by the batch's
         statistics instead, and the momentum of the update."""
         training, track = self.training, self.track_running_stats

@@ -17,7 +17,7 @@ from tenon.engine.op import table
 from tenon.engine.types import Forwarded
 from tenon.errors import MissingForwardError, ModuleTypeError, ModuleValueError, ShapeError
 from tenon.nn import init
-from tenon.nn.functional.recurrent import walk
+from tenon.nn.functional.recurrent import run_layers
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.nn.utils.rnn import PackedSequence
@@ -73,11 +73,15 @@ class RNNBase(Module):
         sizes = {"input_size": input_size, "hidden_size": hidden_size, "num_layers": num_layers}
         for name, size in sizes.items():
             if size <= 0:
-                raise ModuleValueError(f"{name} must be greater than zero")
+                raise ModuleValueError(f"{name} must be greater than zero, got {size}")
         if proj_size < 0:
-            raise ModuleValueError("proj_size should be a positive integer or zero to disable projections")
+            raise ModuleValueError(
+                f"proj_size should be a positive integer or zero to disable projections, got {proj_size}"
+            )
         if proj_size >= hidden_size:
-            raise ModuleValueError("proj_size has to be smaller than hidden_size")
+            raise ModuleValueError(
+                f"proj_size has to be smaller than hidden_size: {proj_size} and {hidden_size}"
+            )
         if mode not in _GATES:
             raise ModuleValueError(f"Unrecognized RNN mode: {mode}")
         self.mode = mode
@@ -256,7 +260,9 @@ class RNNBase(Module):
                     f" {title_of(x)} and hidden tensor with {title_of(state)}"
                 )
         dropout = self.dropout if self.training else 0.0
-        out, finals = walk(self._run_layer, x, sizes, states, self.all_weights, self._directions, dropout)
+        out, finals = run_layers(
+            self._run_layer, x, sizes, states, self.all_weights, self._directions, dropout
+        )
         return out, finals[0] if len(finals) == 1 else finals
 
     def _run_layer(

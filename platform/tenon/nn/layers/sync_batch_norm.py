@@ -61,7 +61,7 @@ class SyncBatchNorm(_BatchNorm):
         if not self.training or group.size == 1:
             return super().forward(input)
         self._check_input_dim(input)
-        running_mean, running_var, _, momentum = self._begin()
+        running_mean, running_var, _, momentum = self._start_batch()
         return _Normalise.apply(
             input, self.weight, self.bias, running_mean, running_var, momentum, self.eps, group
         )

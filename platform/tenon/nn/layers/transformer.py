@@ -241,7 +241,7 @@ class TransformerEncoder(_Stack):
             hidden = padding != 0
             if not self.mask_check:
                 x = x.masked_fill(hidden.unsqueeze(-1), 0.0)
-            elif WATCHERS.recorder is not None:  # programs do not decide by values
+            elif WATCHERS.recorder is not None:  # a recorded program cannot branch on values
                 x = x.masked_fill((hidden & _is_right_padded(hidden)).unsqueeze(-1), 0.0)
             elif bool(_is_right_padded(hidden)):
                 x = x.masked_fill(hidden.unsqueeze(-1), 0.0)

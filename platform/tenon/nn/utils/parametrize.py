@@ -318,8 +318,8 @@ def _follow_masks(module: Module, pipeline: Pipeline, parametrization: Module, u
     name = pipeline.name
     if pipeline.stored != (f"{name}_orig",) or not all(step.is_mask for step in pipeline.steps):
         raise ModuleValueError(
-            f"'{name}' has the older weight_norm or spectral_norm, or is stored as few bits, which no"
-            " parametrization can follow. Replace such a norm by that of tenon.nn.utils.parametrizations;"
+            f"'{name}' has the older weight_norm or spectral_norm, or is quantized, and no parametrization"
+            f" can follow these. Replace such a norm by that of tenon.nn.utils.parametrizations;"
             " quantize last."
         )
     with no_grad():
@@ -348,8 +348,8 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     """Remove all parametrizations of ``tensor_name``; return ``module``.
 
     With ``leave_parametrized`` the weight keeps its value, and all steps up to the last parametrization are
-    baked into it. Without, the stored tensor becomes the weight, masked as before; raises ModuleValueError if
-    several tensors are stored.
+    folded into it. Without, the stored tensor becomes the weight, masked as before; raises ModuleValueError
+    if several tensors are stored.
     """
     pipeline = pipeline_of(module, tensor_name)
     if pipeline is None or not pipeline.listed(module):

@@ -161,7 +161,7 @@ def global_unstructured(
 def remove(module: ModuleT, name: str) -> ModuleT:
     """Make the zeros of ``module.<name>`` permanent and remove the mask; return ``module``.
 
-    Parametrizations before the mask are baked into the value, those after it stay.
+    Parametrizations before the mask are folded into the value, those after it stay.
     """
     method = method_of(module, name)
     if method is None:

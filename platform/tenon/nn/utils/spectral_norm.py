@@ -41,7 +41,7 @@ def iterate(matrix: Tensor, u: Tensor, v: Tensor, times: int, eps: float) -> Non
 
 
 def over_norm(weight: Tensor, matrix: Tensor, u: Tensor, v: Tensor) -> Tensor:
-    """Return ``weight`` over the singular value of the vectors ``u`` and ``v``, which are copied for
+    """Return ``weight`` divided by the singular value of the vectors ``u`` and ``v``, which are copied for
     backward."""
     return weight / u.clone().vdot(matrix.mv(v.clone()))
 
@@ -77,12 +77,12 @@ class SpectralNorm:
             iterate(matrix, *self._vectors(module), self.n_power_iterations, self.eps)
 
     def forward(self, module: Module, *values: Tensor) -> Tensor:
-        """``weight_orig`` over its norm."""
+        """Return ``weight_orig`` divided by its largest singular value."""
         (weight,) = values
         return over_norm(weight, as_matrix(weight, self.dim), *self._vectors(module))
 
     def right_inverse(self, module: Module, value: Tensor) -> Tensor:
-        """``value`` itself."""
+        """Return ``value`` itself."""
         return value
 
     def discard(self, module: Module) -> None:
@@ -107,8 +107,8 @@ class SpectralNorm:
         weight = stored_tensor(module, name)
         if pipeline_of(module, name) is not None or weight is None:
             raise ModuleError(
-                f"Cannot register two spectral_norm hooks on the same parameter {name}, nor one where"
-                " something else computes it or where there is none. nn.utils.parametrizations.spectral_norm"
+                f"Cannot register two spectral_norm hooks on the same parameter {name}, nor one that is"
+                f" computed by another step or does not exist. nn.utils.parametrizations.spectral_norm"
                 " composes."
             )
         refuse_lazy(weight, "SpectralNorm", "spectral")

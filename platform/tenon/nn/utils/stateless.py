@@ -48,9 +48,10 @@ def _reparametrize_module(
     strict: bool = False,
     stack_weights: bool = False,
 ) -> AbstractContextManager[None]:
-    """Context manager: ``module`` has these tensors inside; tensors that it assigns are put into the dict."""
+    """Context manager that replaces tensors of ``module``; tensors that it assigns meanwhile are put into the
+    dict."""
     if stack_weights:
         raise UnsupportedError(
-            "_reparametrize_module: stack_weights is for traces, of which there are none; leave it out."
+            "_reparametrize_module: stack_weights is for traces, which are not made here; leave it out."
         )
     return replaced(module, parameters_and_buffers, tie_weights=tie_weights, strict=strict)

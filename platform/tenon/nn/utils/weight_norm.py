@@ -52,7 +52,7 @@ class WeightNorm:
         remove_hook(module, self)
 
     def compute_weight(self, module: Module) -> Tensor:
-        """The weight."""
+        """Return the weight that ``module`` computes at present."""
         return getattr(module, self.name)
 
     def remove(self, module: Module) -> None:
@@ -68,8 +68,9 @@ class WeightNorm:
         weight = stored_tensor(module, name)
         if pipeline_of(module, name) is not None or weight is None:
             raise ModuleError(
-                f"Cannot register two weight_norm hooks on the same parameter {name}, nor one where something"
-                " else computes it or where there is none. nn.utils.parametrizations.weight_norm composes."
+                f"Cannot register two weight_norm hooks on the same parameter {name}, nor one that is"
+                f" computed by another step or does not exist. nn.utils.parametrizations.weight_norm"
+                f" composes."
             )
         refuse_lazy(weight, "WeightNorm", "weight")
         g, v = step.right_inverse(module, weight.detach())
@@ -98,7 +99,7 @@ def remove_weight_norm(module: ModuleT, name: str = "weight") -> ModuleT:
 
 
 def remove_older(module: ModuleT, name: str, kind: type[Step], label: str) -> ModuleT:
-    """Bake the step of class ``kind`` of ``module.<name>``; raise ModuleValueError if there is none."""
+    """Fold the step of class ``kind`` into ``module.<name>``; raise ModuleValueError if there is none."""
     pipeline = pipeline_of(module, name) if isinstance(getattr(module, name, None), Tensor) else None
     if pipeline is None or not isinstance(pipeline.steps[0], kind):
         raise ModuleValueError(f"{label} of '{name}' not found in {module}")

@@ -139,7 +139,7 @@ def window_argmax(xp: ArrayNamespace, elements: Array) -> Array:
 
 
 class MaxPool(Primitive):
-    """Largest element of each window; NaN wins."""
+    """Largest element of each window; NaN if there is one."""
 
     kind = Kind.WINDOW
     follows = 1

@@ -208,8 +208,8 @@ def is_multithreading_enabled() -> bool:
 
 
 class _force_original_view_tracking(_Switch):
-    """Name the ``grad_fn`` of views that were modified in place after the op of the view, from now on or
-    inside a ``with`` block. Gradients are computed through these ops in either mode."""
+    """From now on, or inside a ``with`` block, name the ``grad_fn`` of a view that was modified in place
+    after the view's op, not ``as_strided``. Gradients are computed through these ops in either mode."""
 
     _name = "replay"
 

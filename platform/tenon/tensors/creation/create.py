@@ -104,7 +104,7 @@ def tensor(
     that accumulates gradients. ``pin_memory`` has no effect.
     """
     if isinstance(data, Value):
-        x: Any = data  # a Tensor, a class that this module comes before
+        x: Any = data  # a Tensor, whose module imports this one
         target = device if device is not None else x.device
         t: Tensor = x.detach().to(target, dtype or x.dtype, copy=True)
         return t.requires_grad_() if requires_grad else t

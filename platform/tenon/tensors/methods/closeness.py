@@ -62,7 +62,7 @@ class Closeness(Family):
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
 
-def _float(name: str, value: Any, position: int) -> float:  # what is no number is an error
+def _float(name: str, value: Any, position: int) -> float:  # of any type; anything but a number is an error
     """Return a tolerance as a float: a number, or a 0-d tensor that requires no grad; else TypeError."""
     accepted = isinstance(value, numbers.Number) and not isinstance(value, complex)
     if isinstance(value, Value):

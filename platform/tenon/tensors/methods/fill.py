@@ -52,7 +52,7 @@ class Fill(Family):
                 " 0-d tensor."
             )
         if isinstance(value, complex) and self.raw.dtype.kind != "c":
-            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")
+            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow: {value}")
         return self._filled(value, "FillBackward3" if isinstance(value, Value) else "FillBackward2")
 
     def _filled(self, value: Tensor | Number, title: str) -> Tensor:

@@ -43,7 +43,7 @@ class Masks(Family):
                 f"{value.raw.ndim} dimension(s)."
             )
         if is_complex(value) and self.raw.dtype.kind != "c":
-            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow")
+            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow: {value}")
         if self.raw.dtype.kind in "iu" and isinstance(value, (int, float)):
             need_fit(value, self.raw.dtype)
         value = like_of(self, value) if isinstance(value, Value) else value

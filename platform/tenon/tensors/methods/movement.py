@@ -139,7 +139,9 @@ class Movement(Family):
         if not shape:
             return self.reshape(1)
         if start > end:
-            raise ShapeError("flatten() has invalid args: start_dim cannot come after end_dim")
+            raise ShapeError(
+                f"flatten() has invalid args: start_dim cannot come after end_dim: {start_dim} and {end_dim}"
+            )
         joined = 1
         for s in shape[start : end + 1]:
             joined *= s

@@ -147,7 +147,7 @@ class Numeric(Family):
             raise ShapeError(f"hash_tensor: there is nothing to hash over {dim} of shape {list(host.shape)}")
         kind = {"f": np.float64, "V": np.float64, "u": np.uint64}.get(host.dtype.kind, np.int64)
         bits = np.ascontiguousarray(host.astype(kind)).view(np.uint64).reshape(host.shape)
-        exclusive: Any = np.bitwise_xor.reduce  # NumPy's stubs know no tuple of axes
+        exclusive: Any = np.bitwise_xor.reduce  # NumPy's stubs do not allow a tuple of axes
         return from_backend_array(self, exclusive(bits, axis=axes, keepdims=keepdim))
 
     @as_function(memory="same")
@@ -169,7 +169,7 @@ class Numeric(Family):
         """Return ``log2(2 ** self + 2 ** other)``, broadcast, computed so that it does not overflow."""
         scale = math.log(2)
         other = need_tensor("logaddexp2", "other", other)
-        kind = result_type(self, other).numpy  # of which the factor would make a float32
+        kind = result_type(self, other).numpy  # integers, which the factor would convert to float32
         wide = np.dtype(np.float32) if kind.itemsize == 2 and kind.kind in "fV" else kind
         x, y = (v if v.raw.dtype == wide else f.cast(v, dtype=wide) for v in (self, other))
         result = f.div(f.logaddexp(f.mul(x, scale), f.mul(y, scale)), scale)

@@ -100,7 +100,7 @@ def moments(
 
 
 class Reduction(Family):
-    """Methods that reduce over axes, or divide by what they reduce to.
+    """Methods that reduce over axes, or normalise by a reduction, as ``softmax``.
 
     ``dim`` is an axis, or several where it is annotated so; without it they reduce over all. The reduced
     axes are removed, or with ``keepdim`` have size 1. A negative ``dim`` counts from the last axis; one that
@@ -353,7 +353,8 @@ class Reduction(Family):
         ``p="nuc"`` is a matrix norm over two axes: the sum of the singular values. With ``dtype``, the
         elements are converted first; raises DTypeError unless they are floating-point or complex then.
         """
-        # NumPy decides what is iterable, so that the type checker cannot narrow ``dim``.
+        # Whether ``dim`` is iterable is tested by a NumPy function, by which the type checker cannot narrow
+        # it.
         several: Any = dim if np.iterable(dim) else None
         if isinstance(p, str) and (p != "fro" or (several is not None and len(several) > 2)):
             axes = tuple(range(self.raw.ndim)) if dim is None else (dim,) if several is None else several

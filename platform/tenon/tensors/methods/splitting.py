@@ -184,7 +184,8 @@ class Splitting(Family):
 
 
 def _even(x: Tensor, name: str, indices_or_sections: int | Sequence[int], axis: int) -> tuple[Tensor, ...]:
-    """Split ``axis`` at the given indices, or into as many equal parts; ShapeError if these leave a rest."""
+    """Split ``axis`` at the given indices, or into as many equal parts; ShapeError if the size is not
+    divisible."""
     size = x.raw.shape[axis]
     if isinstance(indices_or_sections, int) and (indices_or_sections <= 0 or size % indices_or_sections):
         raise ShapeError(

@@ -23,8 +23,8 @@ TYPE_NAMES = {
 
 
 def dtype_and_device(kind: object) -> tuple[DTypeLike, str | None]:
-    """Return the dtype and device type of a tensor type or its name, as ``"torch.cuda.LongTensor"``; a dtype
-    and None for a dtype."""
+    """Return the dtype and the device type of a tensor type or its name, as ``"torch.cuda.LongTensor"``; for
+    a dtype, itself and None."""
     if isinstance(kind, str):
         by_name = {f"torch.{v}": dtypes.BY_NAME[k] for k, v in TYPE_NAMES.items()}
         by_name["torch.Tensor"] = dtypes.get_default_dtype()

@@ -31,7 +31,8 @@ def filename_of(raw: Array) -> str | None:
 
 
 def memory_owner(raw: object) -> object:
-    """Return the object below all views that ``raw`` has its memory from; None for an array that owns it."""
+    """Return the object, at the end of the ``base`` references, that owns the memory of ``raw``; None for an
+    array that owns it itself."""
     owner = raw
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.obj if isinstance(owner, memoryview) else owner.base
@@ -50,7 +51,9 @@ def own_extent(array: np.ndarray) -> np.ndarray:
         return np.empty(array.shape, array.dtype)
     size = array.dtype.itemsize
     if any(stride % size for stride in array.strides):
-        return array.view(np.ndarray)  # of a record's field: no strides in elements
+        return array.view(
+            np.ndarray
+        )  # of a field of a structured array: its strides are not multiples of the element size
     if array.flags.c_contiguous:
         flat = array.reshape(-1)
     else:
