@@ -43,8 +43,7 @@ FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
 """Signals by which launchers end ranks."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 SETTLING_TIME = 0.03
-"""Seconds to collect further ends after the first one noticed, which need not have been the first to
-happen."""
+"""Seconds to collect further ends after the first one noticed, which need not have been the first one."""
 LEAVING_TIME = 0.3
 """Longest wait in seconds for the other ranks to end, after one has exited with status 0."""
 UNKNOWN_ORDER = ", as were others before the witness ran: which was first is unknown"
@@ -174,8 +173,7 @@ class Witness:
             order = [f"{name} (process {process})" for process, name in self.launchers]
             self._launcher_ended(*max(launchers, key=lambda each: order.index(each[0])))
         elif ranks and not reported:
-            # The launcher may have ended others meanwhile: take first the ends that its signals do not
-            # explain.
+            # The launcher may have ended others meanwhile: first, take ends that its signals do not explain.
             self._rank_ended(*next((each for each in ranks if self._is_certain(*each)), ranks[0]))
 
     def _failed(self, rank: int, status: int | None) -> bool:
