@@ -15,7 +15,7 @@ import numpy as np
 ALIGNMENT = 64
 
 
-class Life:
+class Lifetime:
     """A block that is needed from step ``first`` to step ``last``, both included; ``offset`` is the
     result."""
 
@@ -30,14 +30,14 @@ def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-_ORDERS: tuple[Callable[[Life], tuple[int, int]], ...] = (
+_ORDERS: tuple[Callable[[Lifetime], tuple[int, int]], ...] = (
     lambda b: (-b.nbytes, b.first),
     lambda b: (b.first - b.last, -b.nbytes),
     lambda b: (b.first, -b.nbytes),
 )
 
 
-def arrange(blocks: Sequence[Life]) -> int:
+def arrange(blocks: Sequence[Lifetime]) -> int:
     """Set the offset of every block; return the size of the arena."""
     best, offsets = -1, [0] * len(blocks)
     bound = aligned_bound(blocks)
@@ -52,7 +52,9 @@ def arrange(blocks: Sequence[Life]) -> int:
     return max(best, 0)
 
 
-def _greedy(blocks: Sequence[Life], order: Callable[[Life], tuple[int, int]]) -> tuple[int, list[int]]:
+def _greedy(
+    blocks: Sequence[Lifetime], order: Callable[[Lifetime], tuple[int, int]]
+) -> tuple[int, list[int]]:
     """Place the blocks one by one in ``order``; return the size of the arena, and the offsets."""
     count = len(blocks)
     sequence = sorted(range(count), key=lambda i: order(blocks[i]))
@@ -84,17 +86,17 @@ def _tightest(starts: np.ndarray, stops: np.ndarray, size: int) -> int:
     return int(ends[-1])
 
 
-def lower_bound(blocks: Sequence[Life]) -> int:
+def lower_bound(blocks: Sequence[Lifetime]) -> int:
     """Return the largest number of bytes alive at one time, below which no arena can be."""
     return _most(blocks, lambda n: n)
 
 
-def aligned_bound(blocks: Sequence[Life]) -> int:
+def aligned_bound(blocks: Sequence[Lifetime]) -> int:
     """Return the lower bound with every block rounded up to the alignment."""
     return _most(blocks, aligned)
 
 
-def _most(blocks: Sequence[Life], size: Callable[[int], int]) -> int:
+def _most(blocks: Sequence[Lifetime], size: Callable[[int], int]) -> int:
     """Return the largest sum of ``size(nbytes)`` over the blocks alive at one time."""
     changes: dict[int, int] = {}
     for block in blocks:

@@ -295,7 +295,7 @@ class Builder:
             elif a is None or a.__class__ in _NUMBERS:
                 refs.append(a)
             else:
-                raise NotFusableError(f"op {name!r} takes {type(a).__name__} {a!r}, which is no array here.")
+                raise NotFusableError(f"op {name!r} takes {type(a).__name__} {a!r}, not an array.")
         reduces = not text and table[name].joined_by != ""
         step = Step(name, tuple(refs), tuple(sorted(attrs.items())), aval, text, computed, reduces)
         self.steps.append(step)

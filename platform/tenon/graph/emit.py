@@ -232,7 +232,7 @@ class Emitter:
         return [f"made = {call}({args})", *several]
 
     def _literal(self, value: object) -> str:
-        """Return an argument that is no value of the graph as a literal, or the name of a variable."""
+        """Return an argument that is not a value of the graph as a literal, or the name of a variable."""
         if value is None or value.__class__ in (bool, int):
             return repr(value)
         if isinstance(value, float) and value.__class__ is float and math.isfinite(value):

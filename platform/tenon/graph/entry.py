@@ -56,7 +56,7 @@ def attempt(replay: Replay, lock: threading.Lock) -> Callable[[Leaves], Nested]:
 def alike(leaves: Leaves) -> Callable[[tuple[Nested, ...]], bool] | None:
     """Generate ``alike(args)``: whether tensors have the types, dtypes and shapes of ``leaves``.
 
-    None for leaves that are no tensors or require a gradient, which only the whole key can tell apart.
+    None for leaves that are not tensors or require a gradient, which only the whole key can distinguish.
     """
     if not all(isinstance(a, Tensor) and not a._track for a in leaves):
         return None

@@ -19,7 +19,7 @@ import numpy as np
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import ArrayNamespace
-from tenon.graph.arena import ALIGNMENT, Life, aligned, arrange, lower_bound
+from tenon.graph.arena import ALIGNMENT, Lifetime, aligned, arrange, lower_bound
 from tenon.graph.fused import Fused
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.graph.virtual_memory import VirtualMemory, address
@@ -28,7 +28,7 @@ from tenon.ops.movement import Reshape
 _FOREVER = 1 << 60
 
 
-class Block(Life):
+class Block(Lifetime):
     """The memory of one value and its views."""
 
     __slots__ = ("into", "maker", "root", "start")

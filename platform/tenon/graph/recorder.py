@@ -211,7 +211,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         recorded = grad_fn is not None and grad_fn.op is op
         hidden: tuple[Array, ...] = ()
         if grad_fn is not None and recorded and op.residuals:
-            # Kernels may return numbers of NumPy for 0-d arrays; values are known by their arrays.
+            # Kernels may return NumPy scalars for 0-d arrays; values are identified by their arrays.
             hidden = tuple(np.asarray(r) if isinstance(r, np.generic) else r for r in grad_fn.residuals)
             grad_fn.residuals = hidden
         arrays = [r for r in (*raws, *hidden) if hasattr(r, "shape")]

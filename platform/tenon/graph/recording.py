@@ -36,7 +36,7 @@ FindTensor: TypeAlias = Callable[[Leaves], Tensor]
 
 
 @dataclass(slots=True)
-class Outside:
+class ExternalTensor:
     """An external tensor whose memory the graph reads, or writes in place."""
 
     node: Node
@@ -44,7 +44,7 @@ class Outside:
 
 
 @dataclass(slots=True)
-class Fed:
+class BufferedInput:
     """An input whose array differs from run to run, so that it is copied into a buffer."""
 
     node: Node
@@ -92,10 +92,10 @@ class Recording:
     graph: Graph
     #: Guards on variables, attributes and items that Python code read.
     places: GuardedValues
-    #: Parameters, buffers, optimizer state and other tensors that are no arguments.
-    outside: list[Outside] = field(default_factory=list)
+    #: Parameters, buffers, optimizer state and other tensors that are not arguments.
+    outside: list[ExternalTensor] = field(default_factory=list)
     #: Arguments, and gradients from before the call.
-    fed: list[Fed] = field(default_factory=list)
+    fed: list[BufferedInput] = field(default_factory=list)
     #: The gradients that the function set on leaves.
     gradients: list[FinalGradient] = field(default_factory=list)
     #: All conditions under which the recording is valid.
@@ -181,7 +181,7 @@ def _finish(
     recording.arguments = list(nodes)
     _refuse_overlaps(recorder, nodes, leaves)
     for position, node in nodes.items():
-        recording.fed.append(Fed(node, lambda given, i=position: given[i].raw, position))  # type: ignore[misc]
+        recording.fed.append(BufferedInput(node, lambda given, i=position: given[i].raw, position))  # type: ignore[misc]
     tracked = _returned(recorder, recording, leaves, result)
     _gradients(recorder, recording, leaves)
     _writes(recorder, recording, nodes)
@@ -246,11 +246,11 @@ def _bind_outside(recorder: Recorder, recording: Recording, leaves: Leaves) -> N
             leaf = gradients[key]
             find = _leaf_at(positions[id(leaf)]) if id(leaf) in positions else _always(leaf)
             node.label, node.value = "gradient", None  # it differs from run to run, so no reference is stored
-            recording.fed.append(Fed(node, lambda given, find=find: find(given)._grad.raw))  # type: ignore[misc]
+            recording.fed.append(BufferedInput(node, lambda given, find=find: find(given)._grad.raw))  # type: ignore[misc]
             if node in written:
                 recording.changed.append((node, lambda given, find=find: find(given)._grad))  # type: ignore[misc]
         else:
-            recording.outside.append(Outside(node, owners.get(key, tensor)))
+            recording.outside.append(ExternalTensor(node, owners.get(key, tensor)))
     _name_outside(recorder, recording)
     mutable = [o for o in recording.outside if o.node in written]
     for one in mutable:

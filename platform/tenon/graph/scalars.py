@@ -94,7 +94,7 @@ class Scalar:
 
     @property
     def may_decide(self) -> bool:
-        """Whether Python may decide by this number: a changed answer then leads to another recording.
+        """Whether Python code may branch on this number: a changed answer then leads to another recording.
 
         In a captured graph, which serves every run, it would end with an error: compute without a branch.
         """

@@ -77,7 +77,7 @@ def _outputs(node: Node, f: OpNamespace, args: list[Operand]) -> tuple[Value, ..
     result = (op.raw_forward if hidden else op.decompose)(f, *args, **node.attrs)
     outputs = result if isinstance(result, tuple) else (result,)
     if len(outputs) != len(node.avals) or not all(isinstance(o, Value) for o in outputs):
-        raise NotFusableError(f"{op.name} does not make all its outputs of its parts.")
+        raise NotFusableError(f"the parts of {op.name} do not compute all of its outputs.")
     return outputs
 
 

@@ -222,7 +222,8 @@ def _literal(ref: Ref) -> float | int | bool | None:
 
 
 def _number(value: NodeArgument) -> NodeArgument:
-    """Return a bfloat16 scalar, which is no number to NumPy, as a float; other arguments unchanged."""
+    """Return a bfloat16 scalar, which NumPy does not treat as a number, as a float; other arguments
+    unchanged."""
     return float(value) if isinstance(value, np.generic) and value.dtype.kind == "V" else value
 
 
