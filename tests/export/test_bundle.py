@@ -106,7 +106,7 @@ def edited(bundle, change, file="manifest.json"):
 
 
 def test_a_foreign_schema_or_version_is_refused(bundle, tmp_path):
-    with pytest.raises(BundleError, match=r"is no bundle: there is no manifest\.json"):
+    with pytest.raises(BundleError, match=r"is not a bundle: there is no manifest\.json"):
         load(tmp_path)
     edited(bundle, lambda d: d.update(version=2))
     with pytest.raises(BundleError, match=r"version 2 of its schema, and this tenon reads version 1"):
@@ -115,7 +115,7 @@ def test_a_foreign_schema_or_version_is_refused(bundle, tmp_path):
     with pytest.raises(BundleError, match=r"of schema 'other', not 'tenon\.bundle'"):
         load(bundle)
     (bundle / "manifest.json").write_bytes(b"[" * 100_000)
-    with pytest.raises(BundleError, match=r"manifest\.json is no JSON"):
+    with pytest.raises(BundleError, match=r"manifest\.json is not JSON"):
         load(bundle)
 
 

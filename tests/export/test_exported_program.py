@@ -139,7 +139,7 @@ def test_wrong_dynamic_shapes_are_refused():
 
     with pytest.raises(ArgumentError, match="dynamic_shapes names 'y'; the arguments are x"):
         export(example.model, example.args, dynamic_shapes={"y": {0: Dim("batch")}})
-    with pytest.raises(ArgumentError, match="is no identifier"):
+    with pytest.raises(ArgumentError, match="is not an identifier"):
         Dim("a b")
     with pytest.raises(ArgumentError, match="is more than max"):
         Dim("a", min=3, max=2)

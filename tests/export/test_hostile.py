@@ -181,8 +181,8 @@ def test_a_tampered_bundle_loads_or_is_refused(bundles, kind, seed, cases):
 
 
 NUMBERS = [
-    (b'"example": 2', b'"example": NaN', "NaN is no number"),
-    (b'"least": 0', b'"least": -Infinity', "-Infinity is no number"),
+    (b'"example": 2', b'"example": NaN', "NaN is not a number"),
+    (b'"least": 0', b'"least": -Infinity', "-Infinity is not a number"),
     (b'"symbols"', b'"version": 1, "symbols"', "the key 'version' is there twice"),
 ]
 

@@ -202,7 +202,7 @@ def test_only_bundles_are_replaced(run, tmp_path):
 
     for place in (mine, tmp_path / "file", tmp_path / "link", tmp_path):
         done = call("export", run, "-o", place, "--overwrite")
-        assert done.exit_code == 2 and "is no bundle, so it is never replaced" in done.output
+        assert done.exit_code == 2 and "is not a bundle, so it is never replaced" in done.output
     assert (mine / "thesis.txt").read_text() == "years of work"
 
     empty = tmp_path / "empty"

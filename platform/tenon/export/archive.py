@@ -30,7 +30,7 @@ from tenon.tensors.creation.create import wrap
 from tenon.tensors.tensor import Tensor
 
 WEIGHTS = "weights.safetensors"
-#: The largest tensors, and extra file, that are read from an archive.
+#: The largest tensors file, and the largest extra file, that are read from an archive.
 MAX_BYTES = 1 << 36
 
 
@@ -74,10 +74,10 @@ def reading(f: str | os.PathLike[str] | BinaryIO, source: str, writer: str) -> I
             yield opened(file, Allowance.of(file))
     except TenonError as error:
         if isinstance(error, CheckpointError):
-            raise BundleError(f"{source} is no file of {writer}, or a damaged one: {cut(error)}.") from error
+            raise BundleError(f"{source} is not a file of {writer}, or is damaged: {cut(error)}.") from error
         raise
     except BROKEN as error:
-        raise BundleError(f"{source} is no file of {writer}, or a damaged one: {cut(error)}.") from error
+        raise BundleError(f"{source} is not a file of {writer}, or is damaged: {cut(error)}.") from error
 
 
 def member(archive: zipfile.ZipFile, name: str, limit: int = MAX_BYTES) -> bytes:

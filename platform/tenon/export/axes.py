@@ -1,7 +1,8 @@
-"""The axes of arguments whose sizes may change: each is a symbol, or computed from some, as ``2*batch``.
+"""Axes of arguments whose sizes may change: each size is a symbol, or an expression of symbols, as
+``2*batch``.
 
-``Axes`` maps the name of an argument to its axes, and these to their sizes. A symbol that is nowhere the size
-of an axis itself follows from a linear form of it: from ``2*batch + 1`` = 9 that ``batch`` is 4.
+``Axes`` maps the name of an argument to its axes, and these to their sizes. A symbol that is not itself
+the size of an axis is solved for from a linear expression: ``2*batch + 1`` = 9 means that ``batch`` is 4.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ Shapes: TypeAlias = Mapping[str, Sequence[int]]
 
 
 def declared_axes(dynamic: Mapping[str, Mapping[int, str]], shapes: Shapes) -> Axes:
-    """Return ``dynamic=`` of ``capture`` with its texts as expressions; ArgumentError unless it fits."""
+    """Return ``dynamic=`` of ``capture`` with its strings parsed as expressions; ArgumentError unless it
+    fits."""
     axes: dict[str, dict[int, Expression]] = {}
     for name, sizes in dynamic.items():
         if name not in shapes:
@@ -70,7 +72,7 @@ def known_symbols(axes: Axes) -> set[str]:
 
 
 def lone_symbols(axes: Axes) -> set[str]:
-    """Return the symbols that are the size of no axis themselves."""
+    """Return the symbols that are not themselves the size of an axis."""
     return {*symbol_names(axes)} - {str(size) for _, _, size in _each(axes) if size.function == "symbol"}
 
 
@@ -99,7 +101,8 @@ def _each(axes: Axes) -> Iterator[tuple[str, int, Expression]]:
 
 
 def symbol_sizes(axes: Axes, shapes: Shapes) -> tuple[dict[str, int], dict[str, str]]:
-    """Return the sizes of the symbols in arguments of these shapes, and by name where each was read.
+    """Return the sizes of the symbols for arguments of these shapes, and the place where each was read, by
+    name.
 
     ShapeError if the sizes of two axes contradict each other.
     """

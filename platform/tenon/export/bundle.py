@@ -120,7 +120,9 @@ def free_place(folder: str | os.PathLike[str], overwrite: bool) -> Path:
     if not os.path.lexists(place) or (place.is_dir() and not any(place.iterdir())):
         return place
     if not (place / MANIFEST).is_file():
-        raise BundleError(f"{place} exists and is no bundle, so it is never replaced. Give another folder.")
+        raise BundleError(
+            f"{place} exists and is not a bundle, so it is never replaced. Give another folder."
+        )
     if not overwrite:
         raise BundleError(
             f"{place} exists. Give another folder, or overwrite=True (--overwrite) to replace it."
@@ -188,7 +190,7 @@ def _manifest(folder: Path, targets: Sequence[Target], vectors: Vectors) -> dict
     files = {}
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise BundleError(f"a target wrote {path.name!r}, which is no plain file.")
+            raise BundleError(f"a target wrote {path.name!r}, which is not a regular file.")
         if path.is_file():
             name = path.relative_to(folder).as_posix()
             files[name] = {"sha256": _digest(path), "bytes": path.stat().st_size}
@@ -257,7 +259,7 @@ def _loaded(place: Path) -> Bundle:
 def _read_manifest(place: Path) -> dict[str, Json]:
     path = place / MANIFEST
     if not path.is_file():
-        raise BundleError(f"{place} is no bundle: there is no {MANIFEST} in it.")
+        raise BundleError(f"{place} is not a bundle: there is no {MANIFEST} in it.")
     manifest = schema.parse(_content(path, _MAX_MANIFEST), str(path))
     schema.check_schema(manifest, SCHEMA, VERSION, str(path))
     return manifest
@@ -291,7 +293,7 @@ def _checked_files(place: Path, manifest: Mapping[str, Json]) -> list[str]:
         if any(part.is_symlink() for part in (path, *path.parents) if place in part.parents):
             raise BundleError(f"{path} is reached by a symbolic link, which no bundle has.")
         if not isinstance(entry, dict) or not path.is_file():
-            raise BundleError(f"{path} is no plain file, or the manifest does not describe it.")
+            raise BundleError(f"{path} is not a regular file, or the manifest does not describe it.")
         if path.stat().st_size != entry.get("bytes") or _digest(path) != entry.get("sha256"):
             raise BundleError(f"{path} was changed since the bundle was written: its SHA-256 differs.")
     return list(files)

@@ -34,7 +34,7 @@ from tenon.tensors.autograd.grad_mode import enable_grad, no_grad
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
 
-#: How often a call is made that creates parameters of lazy modules or state of optimizers.
+#: The most calls that are made if calls create parameters of lazy modules or state of optimizers.
 _ATTEMPTS = 3
 
 

@@ -1,6 +1,7 @@
 """``CompiledRunner``: runs a captured graph as a compiled program, as ``tenon.compile`` makes of a recording.
 
-``tenon plan`` measures its programs. A program is bound to the sizes of one call; others are made for others.
+``tenon plan`` measures its programs. A program is bound to the sizes of one call; calls of other sizes get
+programs of their own.
 """
 
 from __future__ import annotations

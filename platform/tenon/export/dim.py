@@ -50,7 +50,7 @@ class Dim:
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
         if not isinstance(name, str) or not name.isidentifier():
-            raise ArgumentError(f"the name of a Dim, {name!r}, is no identifier.")
+            raise ArgumentError(f"the name of a Dim, {name!r}, is not an identifier.")
         self.__name__, self.min, self.max = name, 0 if min is None else min, max
         if max is not None and max < self.min:
             raise ArgumentError(f"Dim({name!r}): min = {min} is more than max = {max}.")
@@ -256,7 +256,7 @@ def _of_tensor(name: str, leaf: Nested, spec: Shapes) -> list[Axis]:
     if spec is None or (not isinstance(leaf, Tensor) and not spec):
         return []
     if not isinstance(leaf, Tensor):
-        raise ArgumentError(f"dynamic_shapes gives sizes of {name!r}, which is no tensor.")
+        raise ArgumentError(f"dynamic_shapes gives sizes of {name!r}, which is not a tensor.")
     shape = tuple(leaf.raw.shape)
     if isinstance(spec, Mapping):
         pairs = list(spec.items())

@@ -1,6 +1,6 @@
 """From the axes that ``dynamic_shapes`` names to a graph with symbols.
 
-``Dim.AUTO`` says that a size may change if the program allows it. That is found out by captures: first with
+``Dim.AUTO`` says that a size may change if the program allows it. That is determined by captures: first with
 all such sizes free, then with equal ones tied, then one by one.
 """
 

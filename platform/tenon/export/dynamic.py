@@ -58,7 +58,8 @@ def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> Capture
         extra = longest.nodes[min(map(len, graphs))]
         raise CaptureError(
             f"the function runs {' and '.join(str(len(g.calls)) for g in graphs[:2])} ops at other sizes: "
-            f"{extra.name} at {extra.where or 'an unknown place'} is one too many. Only sizes may depend on "
+            f"{extra.name} at {extra.where or 'an unknown place'} has no counterpart. Only shapes may depend"
+            f" on "
             "sizes, not what is computed."
         )
     roots = [
@@ -91,8 +92,8 @@ def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
 def _refuse(nodes: Sequence[Node], why: str) -> NoReturn:
     node = nodes[0]
     raise CaptureError(
-        f"{node.label or node.name} at {node.where or 'an unknown place'} depends on the sizes otherwise "
-        f"than by expressions: {why}. Leave that size out of dynamic=."
+        f"{node.label or node.name} at {node.where or 'an unknown place'} depends on the sizes in a way that"
+        f" no expression describes: {why}. Leave that size out of dynamic=."
     )
 
 

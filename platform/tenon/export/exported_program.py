@@ -91,13 +91,13 @@ def export(
     """Capture ``mod(*args, **kwargs)`` in the mode that the module is in; PyTorch's ``torch.export.export``.
 
     ``dynamic_shapes`` gives sizes that may change: by the names of the arguments, or in their structure, a
-    dict of axes and ``Dim``, or one entry for each axis. A ``Dim`` of a name is the same size wherever it
-    stands, ``2 * batch + 1`` one that is computed from it; ``Dim.AUTO`` is found out by captures at other
-    sizes, and fixed where the program needs that, which ``Dim.DYNAMIC`` refuses. Arguments and buffers that
-    the module changes in place are changed by ``ExportedProgram.module()`` too.
+    dict of axes and ``Dim``, or one entry for each axis. A ``Dim`` is the same size wherever its name
+    occurs, and ``2 * batch + 1`` is computed from one. Whether a ``Dim.AUTO`` may change is determined by
+    captures at other sizes; a ``Dim.DYNAMIC`` that the program needs to be fixed is an error. Arguments and
+    buffers that the module changes in place are changed by ``ExportedProgram.module()`` too.
 
     The other arguments have no effect, which a UserWarning says. PyTorch's ``strict=True`` reads the module's
-    bytecode; here the module always runs, and what a program cannot hold is refused in both modes.
+    bytecode; here the module always runs, and what a program cannot represent is an error in both modes.
 
     >>> import tenon
     >>> program = export(tenon.nn.Linear(4, 2).eval(), (tenon.ones(3, 4),))
@@ -298,11 +298,11 @@ def unflatten(module: ExportedProgram | CapturedGraph, flat_args_adapter: None =
     """Return a program as a module with its layers, and with copies of its parameters and buffers.
 
     Calls of ``nn.Linear``, convolutions, transposed ones too, batch norms in evaluation mode, ``Embedding``,
-    recurrent layers and cells, and ``MultiheadAttention`` are those of such layers again, at the paths where
-    the exported module had them; all else are ops in ``forward``. So it can be quantized and pruned, and
-    ``state_dict()`` has the names of the exported module's. Dropout inside of a layer is not in the graph,
-    so the layer has none. A layer whose first or last ops cancelled with its neighbours' stays ops.
-    ``flat_args_adapter`` is PyTorch's, and not supported.
+    recurrent layers and cells, and ``MultiheadAttention`` become calls of such layers again, at the paths
+    where the exported module had them; everything else becomes ops in ``forward``. So the result can be
+    quantized and pruned, and its ``state_dict()`` has the keys of the exported module's. Dropout inside of a
+    layer is not in the graph, so the layer has none. A layer whose first or last ops cancelled with its
+    neighbours' stays ops. ``flat_args_adapter`` is PyTorch's, and not supported.
 
     >>> import tenon
     >>> model = tenon.nn.Sequential(tenon.nn.Linear(4, 2), tenon.nn.ReLU()).eval()

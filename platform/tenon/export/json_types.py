@@ -1,4 +1,4 @@
-"""Check the types of JSON data that may come from anybody: BundleError names what is wrong."""
+"""Check the types of JSON data from untrusted sources: BundleError names what is wrong."""
 
 from __future__ import annotations
 

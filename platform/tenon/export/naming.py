@@ -22,7 +22,7 @@ Labels = dict[int, tuple[str, str]]
 def argument_names(
     function: Callable[..., Nested], args: tuple[Nested, ...], kwargs: Mapping[str, Nested]
 ) -> list[str]:
-    """Return a name for each leaf of ``(args, kwargs)``: that of the parameter, and the path in a nest.
+    """Return a name for each leaf of ``(args, kwargs)``: that of the parameter, and the path in a container.
 
     ArgumentError if the function does not take these arguments.
     """
@@ -54,7 +54,7 @@ def argument_names(
 def label_states(
     recorder: CaptureRecorder, function: Callable[..., Nested], taken: set[str]
 ) -> dict[str, str]:
-    """Label the inputs that are no arguments; return the kind of each label.
+    """Label the inputs that are not arguments; return the kind of each label.
 
     ``taken`` are the labels of the arguments.
     """

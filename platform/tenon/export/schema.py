@@ -44,20 +44,21 @@ _NODE_KEYS = {
 
 
 def parse(data: bytes, source: str) -> dict[str, Json]:
-    """Return the JSON object in ``data``; BundleError names ``source`` if it is none."""
+    """Return the JSON object in ``data``; BundleError, naming ``source``, if it is anything else."""
     if len(data) > MAX_FILE:
         raise BundleError(f"{source} has {len(data):,} bytes; at most {MAX_FILE:,} are read.")
     try:
         document = json.loads(data, object_pairs_hook=_distinct, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{source} is no JSON: {error}.") from error
+        raise BundleError(f"{source} is not JSON: {error}.") from error
     if not isinstance(document, dict):
         raise BundleError(f"{source} holds a {type(document).__name__}, not an object.")
     return document
 
 
 def _distinct(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
-    """Return the object of ``pairs``; ValueError for a key that is there twice, as readers differ in it."""
+    """Return the object of ``pairs``; ValueError for a key that is there twice, which JSON readers treat
+    differently."""
     result = dict(pairs)
     if len(result) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
@@ -66,7 +67,7 @@ def _distinct(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _refuse_constant(text: str) -> Json:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")
 
 
 def check_schema(document: Mapping[str, Json], schema: str, version: int, source: str) -> None:
@@ -140,7 +141,7 @@ class _Reader:
         graph.dynamic = self._dynamic()
         lost = self.owners - {*self.states}
         if lost:
-            raise BundleError(f"a state is a view of {min(lost)!r:.200}, which is none.")
+            raise BundleError(f"a state is a view of {min(lost)!r:.200}, which is not a state.")
         unused = set(self.arrays) - self.names
         if unused:
             raise BundleError(f"no node has the stored tensor {min(unused)!r}.")
@@ -151,7 +152,7 @@ class _Reader:
         example, least, most = entry["example"], entry["least"], entry["most"]
         numbers = [example, least] + ([] if most is None else [most])
         if not name.isidentifier() or any(type(n) is not int or not 0 <= n < 1 << 40 for n in numbers):
-            raise BundleError(f"the symbol {name!r:.80} has no sensible sizes.")
+            raise BundleError(f"the symbol {name!r:.80} has invalid sizes.")
         self.symbols[name] = Symbol(example, least, most)
         self.sizes[name] = example
 
@@ -252,7 +253,7 @@ class _Reader:
             self.result.scalar("input", (), None, name)
             return
         if function not in FUNCTIONS:
-            raise BundleError(f"there is no function {function!r:.80} of numbers.")
+            raise BundleError(f"there is no scalar function {function!r:.80}.")
         given = [values.decode(a, self.decoder) for a in as_list(entry["args"])]
         args = tuple(arg if arg.__class__ is Ref and arg.scalar else _number(arg) for arg in given)
         self.result.scalar(function, args)
@@ -283,7 +284,7 @@ class _Reader:
             raise BundleError(f"a guard has the unknown question {question!r:.80}.")
         other, answer = (values.decode(entry["other"], self.decoder), values.decode(entry["answer"]))
         if not isinstance(answer, int | float):
-            raise BundleError("the answer of a guard is no number.")
+            raise BundleError("the answer of a guard is not a number.")
         return Guard(self._ref(entry["value"]), question, other, answer, _text(entry["where"]))
 
     def _signature(self, entry: Mapping[str, Json]) -> Signature:

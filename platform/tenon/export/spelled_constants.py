@@ -1,7 +1,8 @@
 """Constants whose shape depends on sizes, written as ops: filled arrays, ranges, and triangular masks.
 
 ``tenon.arange(length)`` and the mask of causal attention are arrays that Python creates, so that each capture
-has those of its own size. ``spell_constants`` replaces them in several captures of one function alike.
+has those of its own size. ``spell_constants`` replaces them, in several captures of one function, by the same
+ops.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Floats that Python computes from sizes, written as ops: ``1 / batch``, ``n / (n - 1)``, ``sqrt(length)``.
 
-Each capture has the number of its own size. ``spell_numbers`` replaces it in several captures of one function
-alike, by calls that compute it from a size in float64.
+Each capture has the number of its own size. ``spell_numbers`` replaces it, in several captures of one
+function, by the same calls, which compute it from a size in float64.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _exact(number: float) -> float:
 
 
 def _of_integers(values: Sequence[float], samples: Sequence[Sizes], factor: float) -> Iterator[Formula]:
-    """Yield ``factor / size`` and ``factor * size/(size - 1)`` for the size that the values tell."""
+    """Yield ``factor / size`` and ``factor * size/(size - 1)`` for the size that follows from the values."""
     for outer, offset, scale, sizes in (
         ("number", 0.0, factor, [factor / v if v else 0 for v in values]),
         ("reciprocal", 1 / factor, -1 / factor, [v / (v - factor) if v != factor else 0 for v in values]),

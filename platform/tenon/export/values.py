@@ -124,9 +124,9 @@ def _draw(body: Json) -> Draw:
     given = tuple((name, decode(number)) for name, number in numbers)
     sizes = (*shape, *(order or ()))
     if any(type(n) not in (int, float) for _, n in given) or any(type(n) is not int or n < 0 for n in sizes):
-        raise BundleError("numbers are drawn by what is no number.")
+        raise BundleError("the parameters of a random draw must be numbers.")
     if order is not None and sorted(order) != list(range(len(shape))):
-        raise BundleError(f"{order!r:.80} is no order of {len(shape)} axes.")
+        raise BundleError(f"{order!r:.80} is not a permutation of {len(shape)} axes.")
     axes = None if order is None else tuple(order)
     return Draw(function, tuple(shape), dtype_named(dtype), given, tuple(arrays), axes)
 

@@ -41,7 +41,7 @@ class Vectors:
     relative: float = TOLERANCE
 
     def excess(self, results: Sequence[Sequence[np.ndarray]]) -> float:
-        """Return the largest difference of ``results`` to the outputs, in units of the tolerance.
+        """Return the largest difference between ``results`` and the outputs, in units of the tolerance.
 
         Up to 1 is a pass. Infinity for a NaN, another shape or another number of outputs.
         """

@@ -3,8 +3,9 @@
 The files of a target are copied to a temporary folder, where the target compiles and runs them: only here is
 anything in a bundle executed, and the bundle itself is not changed.
 
-The checksums of a bundle find damage, not intent: whoever can write a bundle can also write its manifest. So
-verify only what you would run; ``targets=()`` runs the graph alone, by tenon's own ops, and nothing else.
+The checksums of a bundle detect damage, not manipulation: whoever can write a bundle can also write its
+manifest. So verify only bundles that you would run; ``targets=()`` runs the graph alone, by tenon's own ops,
+and nothing else.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Verdict:
     target: str
     #: "passed", "failed" or "not run".
     status: str
-    #: The largest difference to the vectors, in units of the tolerance; None if it was not run.
+    #: The largest difference from the vectors, in units of the tolerance; None if it was not run.
     excess: float | None
     seconds: float
     #: Why it failed or was not run.

@@ -220,7 +220,7 @@ def test_a_truncated_file_is_refused(tmp_path, keep):
     data = traced_net().save_to_buffer()
     end = int(len(data) * keep) if isinstance(keep, float) else keep
     (tmp_path / "net.pt").write_bytes(data[:end])
-    with pytest.raises(BundleError, match=r"net\.pt is no file of tenon\.jit\.save, or a damaged one"):
+    with pytest.raises(BundleError, match=r"net\.pt is not a file of tenon\.jit\.save, or is damaged"):
         jit.load(tmp_path / "net.pt")
 
 

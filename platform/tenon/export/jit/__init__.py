@@ -1,4 +1,5 @@
-"""PyTorch's ``torch.jit.trace`` and its files, on captured graphs: ``tenon.jit`` is the face of this package.
+"""PyTorch's ``torch.jit.trace`` and its files, on captured graphs; ``tenon.jit`` exports the names of this
+package.
 
 >>> import io, tenon
 >>> model = tenon.nn.Sequential(tenon.nn.Linear(4, 2), tenon.nn.ReLU()).eval()
@@ -12,7 +13,7 @@ True
 ``tracing.py`` is ``trace``; ``recorder.py`` records, ``free_sizes.py`` finds the sizes that may change,
 ``program.py`` writes a graph as Python, ``script_module.py`` has the classes of what is returned,
 ``checking.py`` compares it with the function,
-``content.py`` says what files have and writes them, and ``restore.py`` reads them.
+``content.py`` defines the content of files and writes them, ``restore.py`` reads them.
 """
 
 from tenon.export.jit.checking import TracingCheckError

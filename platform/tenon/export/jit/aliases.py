@@ -1,7 +1,7 @@
-"""Keep results apart that do not share memory in the traced function, but would in its graph.
+"""Copy results that do not share memory in the traced function, but would in its graph.
 
-A graph has no copies: ``x.clone()`` is ``x`` in it. What a trace returns must not be memory of an argument,
-a parameter, a constant or another result unless the function returns that, as the caller may change it.
+A graph has no copies: ``x.clone()`` is ``x`` in it. As the caller may change results in place, a trace may
+return the memory of an argument, a parameter, a constant or another result only where the function does.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from tenon.export.signature import Result
 from tenon.graph.graph import Node, Ref
 
 
-class Apart:
-    """Which results of a traced function have memory of their own; looked up while it is still there."""
+class ResultAliases:
+    """Which memory the results of a traced function share; determined while the results of its call exist."""
 
     def __init__(self, recording: Recording, graph: CapturedGraph) -> None:
         outside = [*recording.given, *(node.value.raw for node in graph.states)]
         returned = recording.returned
-        #: For each tensor that is returned, whether it is no memory from outside.
+        #: For each returned tensor, whether it shares no memory with arguments and states.
         self.fresh = [not any(_shares(array, other) for other in outside) for array in returned]
-        #: For each, the earlier ones whose memory it has.
+        #: For each returned tensor, the indices of earlier ones that it shares memory with.
         self.shared = [
             {i for i, other in enumerate(returned[:position]) if _shares(array, other)}
             for position, array in enumerate(returned)
         ]
 
     def separate(self, graph: CapturedGraph) -> None:
-        """Let ``graph`` return copies of values that are memory of something else."""
+        """Make ``graph`` return copies of values that would alias memory which the function's results do
+        not."""
         positions = [each.index for each in graph.signature.returned if isinstance(each, Result)]
         roots: list[Node] = []
         for number, index in enumerate(positions):

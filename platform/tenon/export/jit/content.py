@@ -7,7 +7,7 @@
 | ``weights.safetensors`` | parameters, buffers and constants |
 | ``extra/NAME`` | the ``_extra_files`` |
 
-A reader treats all of it as hostile: nothing is executed, and what does not hold together is refused.
+A reader treats all of it as untrusted: nothing is executed, and inconsistent content is an error.
 """
 
 from __future__ import annotations

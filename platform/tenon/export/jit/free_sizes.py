@@ -1,8 +1,8 @@
 """Find the sizes of arguments that may change in a trace, and capture with them as symbols.
 
-Each axis is tried at another size: the function has to run, and to do the same. Axes of the same number and
-size are first tried together, as the batch of several arguments is. What is left keeps the size of the
-example, and the trace knows why.
+Each axis is tried at another size, at which the function has to run the same ops. Axes of the same number and
+size are first tried together, as the batch of several arguments is. All others keep the size of
+the example, and the trace stores the reasons for its error messages.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """``Program``: one method of a trace: its graph, and the Python function that runs it.
 
-The function calls one op after another on the present parameters and buffers of the module, so gradients flow
-through it, and ``tenon.compile`` and ``capture`` record it, as any function.
+The function calls one op after another on the current parameters and buffers of the module, so gradients flow
+through it, and ``tenon.compile`` and ``capture`` record it like any function.
 """
 
 from __future__ import annotations

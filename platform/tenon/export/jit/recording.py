@@ -34,7 +34,7 @@ class Recording:
 
     def __init__(self, function: Callable[..., Nested], call: Call, strict: bool) -> None:
         self.function, self.call, self.strict = function, call, strict
-        #: What has to be warned of, in order.
+        #: The warnings to issue, in order.
         self.notes: dict[Note, None] = {}
         self.tracked = True
         #: The tensors that the last call returned.
@@ -46,8 +46,9 @@ class Recording:
     def first(self) -> CapturedGraph:
         """Capture at the sizes of the examples.
 
-        The arguments get gradients, so that it shows where these stop. A function that does not work with
-        such arguments is captured without.
+        The arguments require gradients, so that the recording shows where these stop. A function that does
+        not
+                work with such arguments is captured without gradients.
         """
         try:
             return self.captured(self.call)

@@ -1,4 +1,4 @@
-"""``load``: make a module of a file that ``content.py`` wrote, which is treated as hostile."""
+"""``load``: make a module of a file that ``content.py`` wrote, whose content is treated as untrusted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_DEPTH = 256
 
 
 class TraceFileError(BundleError, RuntimeError):
-    """A file is damaged, or none that ``tenon.jit.save`` wrote; a RuntimeError as in PyTorch."""
+    """A file is damaged, or was not written by ``tenon.jit.save``; a RuntimeError as in PyTorch."""
 
 
 def refuse_foreign(names: Collection[str], source: str) -> None:
@@ -100,7 +100,7 @@ def restored(
     source: str,
     device: DeviceLike,
 ) -> ScriptModule:
-    """Return the module that ``document`` describes; BundleError for whatever does not hold together."""
+    """Return the module that ``document`` describes; BundleError if its parts contradict each other."""
     try:
         result = _Reader(document, graphs, arrays, source).module()
     except BundleError as error:
@@ -222,5 +222,5 @@ def _name(value: Json) -> str:
     """Return ``value`` if it can be the name of an argument or method: it becomes part of generated code."""
     name = as_string(value)
     if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("__") or name == "self":
-        raise BundleError(f"{name!r:.80} is no name of an argument or method.")
+        raise BundleError(f"{name!r:.80} is not a valid name of an argument or method.")
     return name

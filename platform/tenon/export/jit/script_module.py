@@ -71,7 +71,7 @@ class ScriptModule(Module):
 
     @property
     def code_with_constants(self) -> tuple[str, SimpleNamespace]:
-        """``code``, and the tensors in it that are no parameters or buffers."""
+        """``code``, and the tensors in it that are neither parameters nor buffers."""
         code = self._program("code").code
         return code, copy.copy(self.__dict__.get(STORE, SimpleNamespace()))
 

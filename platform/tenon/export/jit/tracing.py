@@ -14,7 +14,7 @@ from tenon.engine.types import Nested
 from tenon.errors import ArgumentError
 from tenon.export.capture import Call, captured_at_sizes
 from tenon.export.captured import CapturedGraph
-from tenon.export.jit.aliases import Apart
+from tenon.export.jit.aliases import ResultAliases
 from tenon.export.jit.checking import check_graphs, check_results
 from tenon.export.jit.free_sizes import Sizes, search
 from tenon.export.jit.program import STORE, Program, argument_names, program_of
@@ -36,7 +36,7 @@ Dynamic: TypeAlias = Mapping[str, Mapping[int, str]]
 
 
 class MissingMethodError(ArgumentError, AttributeError):
-    """What should be traced is no module, or lacks the method."""
+    """The object to trace is not a module, or lacks the method."""
 
 
 def trace(
@@ -58,15 +58,15 @@ def trace(
     """Call ``func`` with examples and return what it computed as a ``ScriptModule``, or ``ScriptFunction``.
 
     The result has the parameters and buffers of the module, which it shares, and runs, is trained, saved and
-    loaded without the module's code. Branches and loops are followed as they went; a value of a tensor that
-    Python reads becomes a constant, with a TracerWarning.
+    loaded without the module's code. Branches and loops are recorded as they were taken; a value of a tensor
+    that Python reads becomes a constant, with a TracerWarning.
 
     With ``check_trace`` the function is traced once more, for ``check_inputs`` or the examples; graphs that
     differ raise TracingCheckError, results that differ by more than ``check_tolerance`` are warned of.
 
     Sizes of the arguments may change where the function does the same at other sizes, for which it is called
-    several times. ``dynamic`` says which instead, by argument and axis: ``{"x": {0: "batch"}}``; ``{}`` fixes
-    all. Other sizes raise ShapeError.
+    several times. ``dynamic`` names these sizes instead, by argument and axis: ``{"x": {0: "batch"}}``;
+    ``{}`` fixes all. Other sizes raise ShapeError.
 
     ``strict=False`` allows results in dicts. ``optimize`` and the arguments with ``_`` have no effect.
 
@@ -195,12 +195,12 @@ def traced_method(
     check_call(target, call)
     recording = Recording(function, call, options.strict)
     graph = recording.first()
-    apart = Apart(recording, graph)
+    aliases = ResultAliases(recording, graph)
     recording.warn()
     calls = options.checks or [call]
     expected = check_graphs(recording, graph, calls) if options.check_trace else []
     sizes = _sizes(recording, graph, options.dynamic)
-    apart.separate(sizes.graph)
+    aliases.separate(sizes.graph)
     program = program_of(
         sizes, name=name, owner=owner, arguments=argument_names(target, call), paths=paths, stored=stored
     )

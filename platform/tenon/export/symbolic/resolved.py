@@ -1,4 +1,4 @@
-"""What a graph with free sizes is at the sizes of earlier runs, remembered until the graph is edited."""
+"""A cache of a graph with free sizes at the sizes of earlier runs, valid until the graph is edited."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AtSizes: TypeAlias = dict[tuple[tuple[str, int], ...], "CapturedGraph"]
 
 
 class Resolved:
-    """The graphs that ``CapturedGraph.at`` returned for one graph, as long as that is what it was."""
+    """The graphs that ``CapturedGraph.at`` returned for one graph, as long as that is unchanged."""
 
     def __init__(self) -> None:
         self._nodes: list[_Kept] = []
@@ -22,7 +22,7 @@ class Resolved:
         self._at: AtSizes = {}
 
     def of(self, graph: CapturedGraph) -> AtSizes:
-        """Return the graphs that are still right for ``graph``, to which others may be added."""
+        """Return the cached graphs that are still valid for ``graph``, to which others may be added."""
         rest, nodes = _rest_of(graph), graph.nodes
         same = len(nodes) == len(self._nodes) and rest == self._rest
         if not same or not all(kept.is_still(node) for kept, node in zip(self._nodes, nodes, strict=True)):
@@ -31,7 +31,7 @@ class Resolved:
 
 
 class _Kept:
-    """What a node was: its parts, and the values in those of them that can be changed in place."""
+    """A snapshot of a node: its parts, and the values of those that can be changed in place."""
 
     __slots__ = ("attrs", "nested", "node", "parts")
 

@@ -1,4 +1,4 @@
-"""At which sizes graphs with free sizes are compared, to find how integers depend on them."""
+"""The sizes at which graphs with free sizes are compared, to find how integers depend on them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The layers that consist of several ops: of which layer parameters with these names and shapes may be, and
-with which arguments it may be called."""
+"""Layers that consist of several ops: to which layer parameters of given names and shapes may belong, and the
+arguments with which it may be called."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ Parameters: TypeAlias = Mapping[str, Node]
 #: Node -> the calls that read it.
 Users: TypeAlias = Mapping[Node, Sequence[Node]]
 
-#: The names by which a parameter shows of which layer it may be, with the names of that layer's parameters.
+#: Names of parameters that indicate a kind of layer, with the names of all parameters of that layer.
 SIGNS = ("weight_ih_l0", "weight_ih", "in_proj_weight", "q_proj_weight", "weight")
 
 
 def candidates(sign: str, own: Parameters, users: Users) -> Iterator[Candidate]:
-    """Yield the layers that the parameter ``sign`` with its neighbours ``own`` may be of."""
+    """Yield the layers to which the parameter ``sign`` with its neighbours ``own`` may belong."""
     try:
         match sign:
             case "weight_ih_l0":
@@ -132,7 +132,7 @@ def _transposed(own: Parameters, users: Users) -> Iterator[Candidate]:
     yield layer, [((_zeros(*x.shape, like=reader),), {})]
 
 
-#: How far from its first calls the width of an attention's heads and its masks show.
+#: The number of calls after its first ones in which an attention's head width and masks are searched.
 _STEPS = 8
 
 

@@ -1,4 +1,4 @@
-"""Find calls of a layer in a captured graph: the layer is captured alone, and its graph is looked for.
+"""Find calls of a layer in a captured graph, by matching the graph of the layer captured alone.
 
 A match is exact: same ops, attributes, shapes and constants, the layer's own parameters. So a match computes
 what the layer computes, whichever code made the calls.
@@ -15,7 +15,7 @@ from tenon.engine.aval import aval_of
 from tenon.export.captured import CapturedGraph
 from tenon.graph.graph import Node, NodeArgument, Ref
 
-#: Node of a template -> the node of the graph that it was found as.
+#: Node of a template -> the node of the graph that matches it.
 Found = dict[Node, Node]
 
 
