@@ -248,7 +248,7 @@ def archive_of(**entries):
         ),
         (["net/data.pkl", "net/data/0"], "torch.save wrote.*tenon.load"),
         (["graph.json", "weights.safetensors"], r"read it by tenon\.export\.load"),
-        (["other"], "no file of tenon.jit.save"),
+        (["other"], "not a file of tenon.jit.save"),
     ],
 )
 def test_foreign_archives_are_refused_with_what_to_do(names, message):

@@ -47,8 +47,7 @@ class Recording:
         """Capture at the sizes of the examples.
 
         The arguments require gradients, so that the recording shows where these stop. A function that does
-        not
-                work with such arguments is captured without gradients.
+        not work with such arguments is captured without gradients.
         """
         try:
             return self.captured(self.call)
