@@ -29,10 +29,10 @@ TARGETS = (CTarget, NumpyTarget, OnnxTarget, StableHloTarget)
 
 HEAD = """# Ops by export target
 
-What each target writes of the samples of every op, in float32 and the dtypes that samples fix: all (✓),
-some, or none. Composites that a target has not are written as their parts. A refused op is named before
-anything is written, with its module and line. Weights of 8 bits have to be constants in C, and are arguments
-here. `nonzero` has no fixed shape, so that it cannot be captured.
+How many of the samples of every op each target can export, in float32 and the dtypes that samples fix:
+all (✓), some, or none. Composite ops that a target does not support are decomposed. If an op cannot be
+exported, the error names it, its module and its line before any file is written. In C, 8-bit weights must be
+constants; here they are arguments. `nonzero` cannot be captured, as its result's shape depends on values.
 
 Written by `python docs/build_targets.py`.
 

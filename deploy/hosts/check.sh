@@ -1,7 +1,7 @@
 #!/bin/bash
 # deploy/hosts/check.sh hosts
-# Asks every host of the file whether it lets you in without a password, has this folder and this tenon.
-# Prints a line for each; the exit status is the number of those that cannot take part. SSH is the client.
+# Checks that every host of the file accepts ssh without a password and has this folder and this version of tenon.
+# Prints a line for each; the exit status is the number of hosts that failed. The variable SSH names the ssh client.
 set -uo pipefail
 
 tenon=$(command -v tenon) || { echo "tenon is not on the PATH here: activate its environment first." >&2; exit 255; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What a worker does before its pod is stopped: tells its ranks to save, and waits until they have left.
+# Runs in a worker before its pod is stopped: sends SIGTERM to its ranks, which save, and waits until they have ended.
 # sshd is the first process of the pod; when it goes, all others are killed.
 for process in /proc/[0-9]*; do
   case "$(readlink "$process/exe")" in */python*) kill -TERM "${process#/proc/}" ;; esac

@@ -66,7 +66,7 @@ def test_a_job_saves_before_its_time_limit_and_goes_on_in_its_next_turn_until_it
     slurm("scancel", str(number))
 
     job = slurm.wait_for(number, "CANCELLED")
-    time.sleep(8)  # Longer than what a job that is put into the queue again waits there.
+    time.sleep(8)  # Longer than what a requeued job waits there.
     assert slurm.job(number)["JobState"] == "CANCELLED" and job["Restarts"] == "1"
     assert output.read_text().count("which is saved in") == 2
     lines = metrics(run)

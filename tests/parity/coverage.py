@@ -45,14 +45,14 @@ AREAS = [
     "distributions",
 ]
 HEAD = f"""\
-# What of torch's surface is there
+# Coverage of PyTorch's API
 
-Counted by `{COMMAND}`; a test fails where this page is not the truth.
+Written by `{COMMAND}`; a test fails if this page is out of date.
 
-Tier 1 is what common models need, tier 2 what users expect, tier 3 is rare. A number behind a name says in how
-many cases of `tests/parity/catalogue` it comes to the same as in torch 2.13: values, gradients, dtype, shape
-and refusals, in float32 and float64, contiguous and not; layers with initial weights and state, optimizers
-with 20 steps, schedulers with 30. Names that no list of calls can compare name the tests that do.
+Tier 1 is what common models need, tier 2 what users expect, tier 3 is rarely used. The number after a name is the
+number of cases in `tests/parity/catalogue` whose results equal those of torch 2.13: values, gradients, dtype, shape
+and errors, in float32 and float64, contiguous and not; layers with initial weights and state, optimizers
+over 20 steps, schedulers over 30. Names that cannot be compared by single calls name the tests that compare them.
 """
 
 

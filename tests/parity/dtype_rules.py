@@ -1,4 +1,4 @@
-"""The reasons for which calls with some dtypes come to something else than in torch, in the order in which they are tried."""
+"""The known reasons why calls with some dtypes differ from torch, in the order in which they are tried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where calls with operands of some dtypes come to something else than in torch: ``docs/dtype-differences.md``.
+"""Find the calls whose results for some operand dtypes differ from torch's, and write ``docs/dtype-differences.md``.
 
 ``python tests/parity/dtype_table.py --write`` makes 235,000 calls in each library (five minutes of CPU) and writes the
 page; ``--every 20`` makes every 20th of them and prints what no rule explains. A difference without a rule is a defect.
@@ -18,15 +18,15 @@ from parity.dtype_rules import RULES, Difference, rule_of
 from parity.dtype_sweep import DTYPES, Operand, compare, variations
 
 PAGE = Path(__file__).parents[2] / "docs" / "dtype-differences.md"
-HEAD = f"""# Where dtypes come to something else than in torch
+HEAD = f"""# Where dtypes differ from PyTorch
 
-Written by `python tests/parity/dtype_table.py --write`; a test fails where this page is not the truth.
+Written by `python tests/parity/dtype_table.py --write`; a test fails if this page is out of date.
 
 Every function of `tests/parity/catalogue` is called in tenon and in torch 2.13 on the CPU with operands of
 {", ".join(DTYPES)},
 of all pairs of them, with 0-d tensors, with Python numbers and NumPy scalars in place of each operand, and with numbers
-whose squares the dtype does not hold. Results, gradients and gradients of gradients are compared (dtype, shape, values), and
-of errors the family that an `except` tells apart. What differs, by reason, with the first call of each:
+whose squares overflow the dtype. Results, gradients and second derivatives are compared (dtype, shape, values), and the
+kinds of exceptions (`TypeError`, `ValueError`, ...). What differs, by reason, with the first call of each:
 
 | what | reason | e.g. |
 |---|---|---|
