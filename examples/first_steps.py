@@ -1,4 +1,4 @@
-"""A net learns to add four numbers, is saved as a PyTorch file, and comes back.
+"""Train a net to add four numbers, save it as a PyTorch file and load it again.
 
 python examples/first_steps.py
 """

@@ -2,8 +2,8 @@
 
     python examples/fx_conv_bn_fusion.py
 
-PyTorch's program for ``torch.fx``, with another import at the top. In evaluation a batch norm multiplies and
-adds numbers that are known, so the convolution before it can do both at once.
+PyTorch's program for ``torch.fx``, with another import at the top. In evaluation a batch norm multiplies by
+constants and adds constants, which can be folded into the weight and bias of the convolution before it.
 """
 
 import copy

@@ -1,4 +1,4 @@
-"""Time every operation of a model: an Interpreter that looks at the clock.
+"""Time every operation of a model with a subclass of Interpreter.
 
     python examples/fx_profiler.py
 
@@ -14,7 +14,7 @@ from tenon import nn
 
 
 class ProfilingInterpreter(fx.Interpreter):
-    """Runs a traced model and keeps how long the whole and each node took."""
+    """Runs a traced model and records the time of the whole and of each node."""
 
     def __init__(self, model):
         super().__init__(fx.symbolic_trace(model))
@@ -34,7 +34,7 @@ class ProfilingInterpreter(fx.Interpreter):
         return result
 
     def summary(self):
-        """Return a row a node, the slowest first: kind, name, milliseconds, share of the whole."""
+        """Return a row per node, the slowest first: kind, name, milliseconds, share of the total."""
         total = statistics.median(self.total_runtime_sec)
         medians = {node: statistics.median(times) for node, times in self.runtimes_sec.items()}
         rows = sorted(medians.items(), key=lambda row: -row[1])

@@ -1,4 +1,4 @@
-"""BERT (Devlin et al., 2019) fills in hidden tokens; `Bert()` is BERT-tiny.
+"""BERT (Devlin et al., 2019) predicts masked tokens; `Bert()` is BERT-tiny.
 
 python examples/models/bert.py
 """
@@ -54,7 +54,7 @@ def make():
 
 
 def batch(step):
-    """Sentences of two halves and different lengths, with every fifth token hidden."""
+    """Pairs of segments of different lengths, with about a fifth of the tokens masked."""
     draw = torch.Generator().manual_seed(step)
     tokens = torch.randint(2, 61, (4, 12), generator=draw)
     lengths = torch.tensor([12, 9, 12, 7])

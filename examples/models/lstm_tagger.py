@@ -1,4 +1,4 @@
-"""A bidirectional LSTM names the tag of every word; sentences have different lengths.
+"""A bidirectional LSTM predicts the tag of every word; sentences have different lengths.
 
 python examples/models/lstm_tagger.py
 """
@@ -30,7 +30,7 @@ def make():
 
 
 def batch(step):
-    """A word's tag follows from the word and the one before it."""
+    """Sentences in which a word's tag is determined by the word and the one before it."""
     draw = torch.Generator().manual_seed(step)
     sentences = [torch.randint(1, 50, (length,), generator=draw) for length in (9, 4, 7, 1)]
     words = nn.utils.rnn.pad_sequence(sentences, batch_first=True, padding_value=PADDING)

@@ -1,4 +1,4 @@
-"""U-Net (Ronneberger et al., 2015) finds discs in noise.
+"""U-Net (Ronneberger et al., 2015) segments discs in noise.
 
 python examples/models/unet.py
 """

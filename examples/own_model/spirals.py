@@ -1,4 +1,4 @@
-"""Two spirals that no straight line separates: data and a model for `tenon train spirals.toml`."""
+"""Two spirals, not linearly separable: data and a model for `tenon train spirals.toml`."""
 
 import numpy as np
 

@@ -17,7 +17,7 @@ F = nn.functional
 
 
 class Attention(nn.Module):
-    """The width of a head follows from the model's, so pruning has to answer for sizes that code computes."""
+    """The size of a head is computed from the model's width, so pruning must handle sizes that code computes."""
 
     def __init__(self):
         super().__init__()
@@ -68,14 +68,14 @@ def masked(model, x):
 
 
 def compacted(model, x):
-    """Masked channels, heads and units are removed."""
+    """A model from which masked channels, heads and units were removed."""
     tenon.prune.mask_channels(model, x, 0.5)
     tenon.prune.compact(model, x, seconds=0)
     return model
 
 
 def packed(model, x):
-    """Sparse layers hold the elements alone that are not zero, whether or not that is faster here."""
+    """Sparse layers that hold the nonzero elements only, whether or not that is faster here."""
     tenon.prune.mask_weights(model, 0.95, keep=["4"])
     packing = sys.modules[tenon.prune.pack.__module__]
     packing._slow_at = lambda *given: None
@@ -84,7 +84,7 @@ def packed(model, x):
 
 
 def quantized(scheme):
-    """What makes a model of one scheme."""
+    """Return the function that makes a model quantized by one scheme."""
     return lambda model, x: tenon.quantize(model, scheme, [x]).model
 
 
@@ -96,7 +96,7 @@ def trained_for_int8(model, x):
 
 
 def both(model, x):
-    """Channels are removed, and what is left is int8."""
+    """A model with channels removed and the remaining weights in int8."""
     return quantized("int8")(compacted(model, x), x)
 
 
@@ -115,7 +115,7 @@ MODELS = {
 
 
 def write(folder):
-    """All files."""
+    """Write all files."""
     for name, (make, given, shrink) in MODELS.items():
         tenon.manual_seed(0)
         model, x = make(), given()

@@ -118,7 +118,7 @@ except CheckpointWriteError as error:
 
 
 class FullDisk(io.BytesIO):
-    """Takes 1000 bytes."""
+    """A file whose disk is full after 1000 bytes."""
 
     def write(self, data):
         if self.tell() + len(data) > 1000:
@@ -133,7 +133,7 @@ def test_a_full_file_object_says_that_it_is_incomplete():
 
 
 class WriteOnly:
-    """The least a file object can be; takes 7 bytes at a time, as an unbuffered one may."""
+    """A minimal file object, which writes 7 bytes at a time, as an unbuffered one may."""
 
     def __init__(self):
         self.parts = []

@@ -16,7 +16,7 @@ from tenon.tensors.tensor import Tensor
 
 
 class DeviceArray:
-    """Memory that NumPy cannot see, with what CuPy's arrays have: a base, flags, and an address."""
+    """Memory that NumPy cannot access, with the attributes of CuPy's arrays: a base, flags, and an address."""
 
     def __init__(self, hidden, base=None):
         self.hidden = hidden

@@ -9,7 +9,7 @@ from tenon.errors import CheckpointError
 
 
 class Model(nn.Module):
-    """An encoder whose weight the decoder uses too, and a counter."""
+    """An encoder and a decoder that share a weight, and a counter."""
 
     def __init__(self, value: float = 1.0) -> None:
         super().__init__()

@@ -67,7 +67,7 @@ def test_torch_reads_what_is_written_in_the_old_format():
 
 
 def _old_file(*parts):
-    """A file of PyTorch 0.3: references to parts (key, offset, length) of one storage of three floats."""
+    """A file of PyTorch 0.3 with views (key, offset, length) of one storage of three floats."""
 
     class Part:
         def __init__(self, *place):

@@ -77,7 +77,7 @@ def archive(tree):
 
 
 class Own(nn.Linear):
-    """A class of a user's own."""
+    """A user-defined class."""
 
 
 def hooked():
@@ -110,14 +110,14 @@ def test_safetensors_hold_no_modules(tmp_path):
 
 
 class Named:
-    """Pickles as a global, whatever it is called."""
+    """Pickles as a global of any given name."""
 
     def __init__(self, name):
         self.name = name
 
 
 class _Writer(pickle._Pickler):
-    """Pickles ``Layer`` and ``Named`` as a file of a stranger could name them."""
+    """Pickles ``Layer`` and ``Named`` under names that an untrusted file could contain."""
 
     def save(self, obj, *rest):
         if isinstance(obj, Named):

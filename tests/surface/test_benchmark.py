@@ -11,7 +11,7 @@ from tenon.utils.benchmark import Compare, Measurement, TaskSpec, Timer
 
 
 class Clock:
-    """Goes on only when it is told to."""
+    """A clock that advances only when told to."""
 
     now = 0.0
 
@@ -19,7 +19,7 @@ class Clock:
         return self.now
 
     def takes(self, *seconds):
-        """A timer of a statement that takes ``seconds``, one after the other and over again."""
+        """A timer whose statement takes the given ``seconds`` in turn, cyclically."""
         costs = itertools.cycle(seconds)
 
         def work():

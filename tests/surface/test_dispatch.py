@@ -20,7 +20,7 @@ def nothing_is_left():
 
 
 class Noted(tenon.Tensor):
-    """Stands for ``elem``; notes which operators it met."""
+    """Wraps ``elem`` and records the operators that are called on it."""
 
     met: list = []
 
@@ -122,7 +122,7 @@ def test_classes_may_leave_it_to_others():
 
 
 class Counted(tenon.Tensor):
-    """Has data of its own, and counts."""
+    """A subclass with its own data that counts operators."""
 
     count = 0
 
@@ -143,7 +143,7 @@ def test_tensors_with_data_ask_their_class_too(monkeypatch):
 
 
 class Names(TorchDispatchMode):
-    """Names of the operators it saw."""
+    """Records the names of the operators that are called."""
 
     def __init__(self):
         self.names = []

@@ -213,7 +213,7 @@ def test_what_torch_computes_by_other_means_gives_up_the_format():
 
 
 def permuted(*axes):
-    """An array of ones of 2, 3, 4 and 5 elements an axis, with ``axes`` in this order in memory."""
+    """An array of ones of shape 2, 3, 4, 5 with ``axes`` in this order in memory."""
     sizes = (2, 3, 4, 5)
     return tenon.ones(*(sizes[a] for a in axes)).permute(*(axes.index(a) for a in range(4)))
 

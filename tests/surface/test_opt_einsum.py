@@ -12,7 +12,7 @@ from tenon.errors import ArgumentError
 
 @pytest.fixture
 def installed(monkeypatch):
-    """A package which contracts the last two operands first, and what it was asked."""
+    """A stand-in for opt_einsum that contracts the last two operands first, and the calls that it received."""
     asked = []
 
     def contract_path(equation, *shapes, optimize, **options):

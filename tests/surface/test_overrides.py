@@ -23,7 +23,7 @@ def classes_are_asked():
 
 
 class Tagged(tenon.Tensor):
-    """Keeps its class; notes what was called."""
+    """A subclass that is preserved by functions and records their calls."""
 
     calls: list = []
 
@@ -34,11 +34,11 @@ class Tagged(tenon.Tensor):
 
 
 class Kept(tenon.Tensor):
-    """Says nothing of ``__torch_function__``."""
+    """A subclass that does not define ``__torch_function__``."""
 
 
 class Money:
-    """No tensor, but functions may be told what it means."""
+    """Not a tensor, but defines ``__torch_function__``."""
 
     known: dict = {}
 

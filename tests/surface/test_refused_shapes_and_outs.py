@@ -11,7 +11,7 @@ ONES = tenon.ones(2, 3)
 
 
 class Broken:
-    """Says that it has places, and gives none."""
+    """A sequence that has a length but raises for every index."""
 
     def __len__(self):
         return 2

@@ -113,7 +113,7 @@ class Project:
         return Run(done, new[0] if new else None)
 
     def resume(self, run, *arguments, ranks=1):
-        """Go on with ``run``; what that run holds afterwards."""
+        """Resume ``run``; return the run as it is afterwards."""
         done = self.train("--resume", str(run.folder), *arguments, ranks=ranks)
         done.folder = run.folder
         return done

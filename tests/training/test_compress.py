@@ -167,7 +167,7 @@ REFUSALS = [
 
 @pytest.fixture(scope="module")
 def refusals(trained, tmp_path_factory):
-    """What came of each of the commands: exit status, output, errors; and where they may have left a model."""
+    """Exit status, output and errors of each command, and the folder where it could have left a model."""
     project, run = trained
     folder = tmp_path_factory.mktemp("refused")
     commands = [

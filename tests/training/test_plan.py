@@ -41,7 +41,7 @@ def wide(tmp_path, monkeypatch):
 
 
 def train_counting(folder, ranks, nodes, *settings):
-    """Train on real ranks; what each counted in its last step."""
+    """Train on real ranks; return what each counted in its last step."""
     place = folder / "plugin"  # apart, for what is planned in ``folder`` is not counted
     info = place / "counting-0.1.dist-info"
     info.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def test_rates_and_times_are_read_as_networks_state_them():
 
 
 def inputs_of(ranks, per_node, calls, network=None, seconds=(0.01,)):
-    """What a rehearsal of ``calls`` would have found, on nodes of as many cores as ranks."""
+    """The findings of a rehearsal of ``calls``, on nodes with as many cores as ranks."""
     rehearsed = measure.Rehearsed(1, 1, 1, calls, {}, (seconds,), 0.004, 1e10)
     cluster = predict.Cluster(ranks, per_node, per_node, 1)
     return predict.Inputs(cluster, rehearsed, MpiCommunicator, per_node, network=network)

@@ -45,7 +45,7 @@ REFUSALS = [
 
 @pytest.fixture(scope="module")
 def refusals(tmp_path_factory, make_project):
-    """What came of each of the commands: exit status, output, errors, and whether a folder of runs was left."""
+    """Exit status, output and errors of each command, and whether it left a folder of runs."""
     project = make_project(tmp_path_factory.mktemp("refused"))
     commands = json.dumps([arguments for arguments, _ in REFUSALS])
     done = subprocess.run(

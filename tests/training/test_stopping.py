@@ -34,7 +34,7 @@ def wait_for_checkpoint(folder, process):
 
 @pytest.fixture(scope="module")
 def whole(finished):
-    """The weights of the run that nothing interrupts."""
+    """The weights of the uninterrupted run."""
     return finished("my.toml", *SETTINGS).weights()
 
 

@@ -13,7 +13,7 @@ ARGUMENTS = ("my.toml", "--set", "epochs=1")
 
 
 def on_a_terminal(project, ranks, columns):
-    """What a terminal of that width is sent."""
+    """The output that is written to a terminal of that width."""
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     environment = {**project.environment, "TERM": "xterm-256color"}
