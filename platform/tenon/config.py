@@ -10,14 +10,15 @@ Next: ``plugins/manager.py`` passes the process's ``Config`` to every plugin thr
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tenon.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PREFIX = "TENON_"
 #: Settings that start-up code has chosen: setting -> reason, for ``tenon doctor``.
@@ -76,6 +77,8 @@ class Config:
 
     def cache_folder(self) -> Path:
         """``cache``, else ``tenon`` in the user's cache folder (``XDG_CACHE_HOME``, ``~/.cache``)."""
+        from pathlib import Path  # a fifth of the time of `import tenon`, which needs no paths
+
         if self.cache is not None:
             return Path(self.cache).expanduser()
         return Path(environment("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "tenon"
@@ -87,6 +90,8 @@ class Config:
         known = {field.name for field in dataclasses.fields(cls)} - {"settings"}
         unknown = sorted(set(overrides) - known - {"settings"})
         if unknown:
+            import difflib
+
             near = difflib.get_close_matches(unknown[0], known, n=1)
             hint = f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
             raise ConfigError(f"Config has no setting {unknown[0]!r}. {hint}")
