@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from tenon.export.signature import ScalarInput as ScalarInput
     from tenon.export.signature import Signature as Signature
     from tenon.export.sizes import fit as fit_sizes  # noqa: F401 - offered under another name
+    from tenon.export.spelled_numbers import spell_numbers as spell_numbers
     from tenon.export.target import Target as Target
     from tenon.export.tracing import Trace as Trace
     from tenon.export.tracing import trace as trace
@@ -209,6 +210,7 @@ _TARGETS = {
     "shape_requests": "tenon.graph.shape_requests:",
     "size_at_least": "tenon.kernels.kernel_table:size_at_least",
     "sources_of": "tenon.graph.graph:sources_of",
+    "spell_numbers": "tenon.export.spelled_numbers:spell_numbers",
     "titled": "tenon.compat.node_names:titled",
     "trace": "tenon.export.tracing:trace",
     "unflatten": "tenon.export.exported_program:unflatten",

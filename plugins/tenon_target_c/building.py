@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+
 import numpy as np
 
 from tenon.extend import CapturedGraph, Node
@@ -27,20 +29,30 @@ from tenon_target_c.families.movement import as_view
 from tenon_target_c.fusion import groups
 from tenon_target_c.lowering import Lowering, drop_unused
 from tenon_target_c.merging import fold_channels, merge_ends
-from tenon_target_c.program import Program
+from tenon_target_c.program import Place, Program
 from tenon_target_c.scalars import condition, scalar_line
 from tenon_target_c.values import View, buffer_of, reserve
 
 
 def build(graph: CapturedGraph) -> Program:
     """Return the program of ``graph``; LoweringError lists all calls that cannot be written in C."""
+    return program_of(prepared(graph))
+
+
+def prepared(graph: CapturedGraph) -> CapturedGraph:
+    """Return ``graph`` in calls that can be written in C, with factors of channels in the weights."""
     lowering = Lowering(graph)
     fold_channels(lowering)
     drop_unused(lowering.graph)
-    program = Program(lowering.graph, graph.signature.inputs)
-    program.merged = merge_ends(lowering.graph)
+    return lowering.graph
+
+
+def program_of(graph: CapturedGraph, changing: Mapping[Node, Set[Place]] | None = None) -> Program:
+    """Return the program of a graph that is ``prepared``; ``changing`` numbers are arguments of its steps."""
+    program = Program(graph, graph.signature.inputs, changing=changing or {})
+    program.merged = merge_ends(graph)
     _emit(program)
-    program.conditions = [condition(program, guard) for guard in lowering.graph.guards]
+    program.conditions = [condition(program, guard) for guard in graph.guards]
     _place_results(program)
     return program
 

@@ -8,7 +8,7 @@ files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -19,6 +19,10 @@ from tenon_target_c.values import Buffer, Pointer, View, buffer_of, reserve
 
 #: An argument of a step: a pointer, or C text of a number.
 StepArgument: TypeAlias = "Pointer | str | int | float"
+
+
+#: Where a call has a number: the position of an argument, or the name of an attribute.
+Place: TypeAlias = "int | str"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Program:
     weights: dict[tuple[str, tuple[int, ...], bytes], View] = field(default_factory=dict)
     #: Products with the calls in their kernels' epilogues: an addition, then ReLU.
     merged: dict[Node, list[Node]] = field(default_factory=dict)
+    #: The integers of elementwise calls that change with the sizes of a run: steps have them as arguments.
+    changing: Mapping[Node, Set[Place]] = field(default_factory=dict)
 
     # --- values ---
 

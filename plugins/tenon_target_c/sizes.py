@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tenon.extend import CapturedGraph, errors, fit_sizes
-from tenon_target_c.building import build
-from tenon_target_c.program import Program, Step, StepArgument
+from tenon.extend import CapturedGraph, Node, errors, fit_sizes, spell_numbers
+from tenon_target_c.building import prepared, program_of
+from tenon_target_c.program import Place, Program, Step, StepArgument
 from tenon_target_c.values import Pointer, View
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
@@ -65,7 +65,9 @@ def _samples(graph: CapturedGraph) -> list[dict[str, int]]:
 def build_sized(graph: CapturedGraph) -> tuple[Program, Sizes]:
     """Return the program for the largest sizes with expressions of sizes in its steps."""
     samples = _samples(graph)
-    programs = [build(_at(graph, sizes)) for sizes in samples]
+    graphs = [prepared(_at(graph, sizes)) for sizes in samples]
+    spell_numbers(graphs, samples)
+    programs = [program_of(each, numbers) for each, numbers in zip(graphs, _changing(graphs), strict=True)]
     _check_small(graph, samples)
     first, fitter = programs[0], _Fitter(samples)
     for sizes, other in zip(samples[1:], programs[1:], strict=True):
@@ -95,6 +97,29 @@ def _at(graph: CapturedGraph, sizes: Mapping[str, int]) -> CapturedGraph:
     pairs = zip(graph.nodes, result.nodes, strict=True)
     result.symbolic = {own: {} for node, own in pairs if node in graph.symbolic}
     return result
+
+
+def _changing(graphs: Sequence[CapturedGraph]) -> list[dict[Node, set[Place]]]:
+    """Return, for each of ``graphs``, the calls whose integers are not the same in all, and where."""
+    result: list[dict[Node, set[Place]]] = [{} for _ in graphs]
+    for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
+        for place in _integers(nodes[0]):
+            if any(place not in _integers(n) or _number(n, place) != _number(nodes[0], place) for n in nodes):
+                for own, node in zip(result, nodes, strict=True):
+                    own.setdefault(node, set()).add(place)
+    return result
+
+
+def _integers(node: Node) -> list[Place]:
+    """Return where a call has integers."""
+    if node.kind != "call":
+        return []
+    places: list[Place] = [i for i, a in enumerate(node.args) if a.__class__ is int]
+    return places + [name for name, value in node.attrs.items() if value.__class__ is int]
+
+
+def _number(node: Node, place: Place) -> int:
+    return node.attrs[place] if isinstance(place, str) else node.args[place]
 
 
 def _check_small(graph: CapturedGraph, samples: Sequence[Mapping[str, int]]) -> None:

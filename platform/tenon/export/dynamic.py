@@ -19,6 +19,7 @@ from tenon.export.captured import CapturedGraph, Symbol
 from tenon.export.places import Path, integers, put
 from tenon.export.signature import Leaf
 from tenon.export.sizes import Expression, Size, Sizes
+from tenon.export.spelled_numbers import spell_numbers
 from tenon.export.symbolic.samples import sample_sizes
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.tensors.creation.create import wrap
@@ -91,8 +92,9 @@ def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _refuse(nodes: Sequence[Node], why: str) -> NoReturn:
     node = nodes[0]
+    place = f"{node.label or node.name}{f' in {node.module}' if node.module else ''}"
     raise CaptureError(
-        f"{node.label or node.name} at {node.where or 'an unknown place'} depends on the sizes in a way that"
+        f"{place} at {node.where or 'an unknown place'} depends on the sizes in a way that"
         f" no expression describes: {why}. Leave that size out of dynamic=."
     )
 
@@ -117,8 +119,13 @@ def _references(node: Node, positions: Mapping[Node, int]) -> object:
     return [form(node.args), form(node.attrs), ranks]
 
 
-def transformed(graph: CapturedGraph, transform: Callable[[CapturedGraph], CapturedGraph]) -> CapturedGraph:
-    """Apply ``transform``, which takes a graph of plain integers, to a graph with symbols."""
+def transformed(
+    graph: CapturedGraph, transform: Callable[[CapturedGraph], CapturedGraph], *, spell: bool = False
+) -> CapturedGraph:
+    """Apply ``transform``, which takes a graph of plain integers, to a graph with symbols.
+
+    With ``spell``, floats that the results compute from sizes become calls, see ``spelled_numbers.py``.
+    """
     if not graph.symbols:
         return transform(graph)
     axes = axes_of(graph)
@@ -129,8 +136,10 @@ def transformed(graph: CapturedGraph, transform: Callable[[CapturedGraph], Captu
             f"{ranges}: there are fewer than three sizes above 1 to compare. Widen the range, or write the "
             "graph at given sizes: graph.at(...)."
         )
-    result = merged([transform(graph.at(**sizes)) for sizes in samples], samples)
-    return at_example(result, graph.symbols, axes, graph.example)
+    results = [transform(graph.at(**sizes)) for sizes in samples]
+    if spell:
+        spell_numbers(results, samples)
+    return at_example(merged(results, samples), graph.symbols, axes, graph.example)
 
 
 def at_example(

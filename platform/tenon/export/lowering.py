@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TypeAlias
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Op, table
 from tenon.engine.types import Attrs, Operand
-from tenon.errors import LoweringError, NotFusableError
+from tenon.errors import CaptureError, LoweringError, NotFusableError
 from tenon.export.captured import CapturedGraph
 from tenon.export.dynamic import transformed
+from tenon.export.lowering_rules import RULES, SIZED_RULES, Rule
 from tenon.export.simplify import simplify
+from tenon.export.spelled_numbers import SPELLED_BY
 from tenon.graph.cluster import Namespace, Value
 from tenon.graph.graph import Node, Ref
 from tenon.graph.passes.decompose import Calls
 from tenon.kernels.meta import META
-
-#: ``rule(f, *args, **attrs)`` computes the result of an op by functions of ``f``; NotFusableError where it
-#: does not apply.
-Rule: TypeAlias = Callable[..., Operand]
 
 
 def lower(
@@ -50,9 +47,14 @@ def lower(
     >>> [node.name for node in lower(graph, {"sub", "amax", "exp", "sum", "div"}).calls]
     ['amax', 'sub', 'exp', 'sum', 'div']
     """
-    names, replacing = frozenset(ops), rules or {}
+    names, sized = frozenset(ops), SIZED_RULES if graph.symbols or graph.symbolic else {}
+    replacing = {**RULES, **sized, **(rules or {})}
     while True:
-        result = transformed(graph, functools.partial(_lowered, names=names, rules=replacing, strict=strict))
+        one = functools.partial(_lowered, names=names, rules=replacing, strict=strict)
+        try:
+            result = transformed(graph, one, spell=names >= SPELLED_BY)
+        except CaptureError as error:
+            raise LoweringError(f"in the ops of the target, {error}") from error
         failing = () if rejected is None else rejected(result)
         composites = {node.name for node in failing if isinstance(node.op, Composite)} & names
         if not composites:

@@ -1,7 +1,8 @@
 """Floats that Python computes from sizes, written as ops: ``1 / batch``, ``n / (n - 1)``, ``sqrt(length)``.
 
-Each capture has the number of its own size. ``spell_numbers`` replaces it, in several captures of one
-function, by the same calls, which compute it from a size in float64.
+Each capture has the number of its own size, and so has each graph that is lowered at one size.
+``spell_numbers`` replaces it, in several of these graphs, by the same calls, which compute it from a size in
+float64.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ from tenon.graph.passes.decompose import Calls
 _FACTORS = (1.0, 0.1, 0.01)
 #: How far a formula may be off, relative to the number.
 _CLOSE = 1e-11
+
+#: The ops of which ``Formula.spell`` makes its calls.
+SPELLED_BY = frozenset({"new_full", "mul", "div", "add", "sqrt", "cast"})
 
 #: What is applied to ``offset + scale * q``: its name, and its inverse.
 _OUTER: dict[str, Callable[[float], float]] = {

@@ -15,7 +15,8 @@ import numpy as np
 from tenon.errors import LoweringError
 from tenon.export.axes import axes_of, lone_symbols
 from tenon.export.captured import CapturedGraph
-from tenon.export.lowering import Rule, lower
+from tenon.export.lowering import lower
+from tenon.export.lowering_rules import Rule
 from tenon.graph.graph import Node
 
 if TYPE_CHECKING:

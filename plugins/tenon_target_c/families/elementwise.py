@@ -7,13 +7,14 @@ need no copies. Loops with equal text are one C function; sizes and strides are 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from tenon.extend import Aval, Node, Op, Ref
 from tenon_target_c.expressions import convert, literal, translate
-from tenon_target_c.program import Program, out, scalar_text
+from tenon_target_c.program import Place, Program, out, scalar_text
 from tenon_target_c.values import CTYPES, View, supported
 
 #: Expressions of ops that do not declare one, in the same language.
@@ -49,8 +50,8 @@ _DIVISIONS = frozenset({"remainder", "fmod", "floor_divide"})
 _OPERAND, _NAME = re.compile(r"\bx\d+\b"), re.compile(r"\bt\d+\b")
 
 
-def expression_of(node: Node) -> str | None:
-    """Return the expression of a call; None if it is not elementwise in C."""
+def expression_of(node: Node, numbers: Collection[Place] = ()) -> str | None:
+    """Return the expression of a call, for any values of ``numbers``; None if it is not elementwise in C."""
     op: Op = node.op
     if op.name in WHOLE and node.avals[0].dtype.kind in "iu":
         return WHOLE[op.name]
@@ -61,7 +62,10 @@ def expression_of(node: Node) -> str | None:
         return (
             f"rint(a * {scale}) / {scale}" if node.attrs["decimals"] > 0 else f"rint(a / {scale}) * {scale}"
         )
-    avals = [a.aval if a.__class__ is Ref and not a.scalar else a for a in node.args]
+    avals = [
+        ... if i in numbers else a.aval if a.__class__ is Ref and not a.scalar else a
+        for i, a in enumerate(node.args)
+    ]
     return op.expression_for(avals, node.attrs)
 
 
@@ -102,16 +106,21 @@ def computed_dtype(node: Node) -> np.dtype:
     return common
 
 
-def _text_of(node: Node, expression: str, texts: dict[Ref, str]) -> str:
-    """Return the C text of a call, given those of its operands; in the dtype of its result."""
+def _text_of(
+    node: Node, expression: str, texts: Mapping[Ref, str], numbers: Mapping[Place, str] = MappingProxyType({})
+) -> str:
+    """Return the C text of a call, given those of its operands and of numbers that change; in the dtype of
+    its result."""
     dtype, target = computed_dtype(node), node.avals[0].dtype
     if dtype.name not in CTYPES:
         raise NotImplementedError(f"no C for {dtype}")
     names: dict[str, str] = {}
-    for letter, a in zip("abc", node.args, strict=False):
+    for position, (letter, a) in enumerate(zip("abc", node.args, strict=False)):
         if a is None:
             continue
-        if a.__class__ is not Ref:
+        if position in numbers:
+            names[letter] = convert(numbers[position], np.dtype(np.float64), dtype)
+        elif a.__class__ is not Ref:
             names[letter] = literal(a, dtype)
         elif a.scalar:
             names[letter] = convert(texts[a], np.dtype(np.float64), dtype)
@@ -120,7 +129,9 @@ def _text_of(node: Node, expression: str, texts: dict[Ref, str]) -> str:
         else:
             names[letter] = convert(texts[a], a.aval.dtype, dtype)
     for name, value in {**node.op.defaults, **node.attrs}.items():
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if name in numbers:
+            names[name] = convert(numbers[name], np.dtype(np.float64), dtype)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
             names[name] = literal(value, dtype)
     text = translate(expression, dtype, names)
     return convert(text, np.dtype(np.bool_) if node.op.boolean else dtype, target)
@@ -140,19 +151,24 @@ def emit_loop(program: Program, nodes: Sequence[Node], target: View) -> None:
     arrays = [r for r in outside if not r.scalar]
     texts: dict[Ref, str] = {r: f"s{i}" for i, r in enumerate(r for r in outside if r.scalar)}
     texts.update((r, f"x{i}") for i, r in enumerate(arrays))
+    scalars: list[str | int] = [program.scalars[r] for r in outside if r.scalar]
     lines = []
     for position, node in enumerate(nodes):
-        expression = expression_of(node)
+        numbers: dict[Place, str] = {}
+        for place in sorted(program.changing.get(node, ()), key=str):
+            numbers[place] = f"s{len(scalars)}"
+            scalars.append(node.attrs[place] if isinstance(place, str) else node.args[place])
+        expression = expression_of(node, numbers)
         assert expression is not None
-        divisor = _divisor(node, texts)
+        divisor = _divisor(node, texts, numbers)
         if divisor:
             lines.append(f"bad |= {divisor} == 0;")
-        text = _text_of(node, expression, texts)
+        text = _text_of(node, expression, texts, numbers)
         texts[node.out()] = name = f"t{position}"
         lines.append(f"const {CTYPES[node.avals[0].dtype.name]} {name} = {text};")
     result = texts[nodes[-1].out()]
     loop = Loop(program, target, [program.view(r) for r in arrays])
-    loop.emit(_read(lines, result), result, [program.scalars[r] for r in outside if r.scalar], "each")
+    loop.emit(_read(lines, result), result, scalars, "each")
 
 
 def _read(lines: Sequence[str], result: str) -> list[str]:
@@ -167,12 +183,16 @@ def _read(lines: Sequence[str], result: str) -> list[str]:
     return kept[::-1]
 
 
-def _divisor(node: Node, texts: dict[Ref, str]) -> str:
-    """Return the C text of what may not be zero, in a division of integers by an array or a scalar."""
+def _divisor(node: Node, texts: Mapping[Ref, str], numbers: Mapping[Place, str]) -> str:
+    """Return the C text of what may not be zero, in a division of integers by anything but a constant."""
     dtype = node.avals[0].dtype
-    if node.name not in _DIVISIONS or dtype.kind not in "iu" or node.args[1].__class__ is not Ref:
+    if node.name not in _DIVISIONS or dtype.kind not in "iu":
         return ""
+    if 1 in numbers:
+        return convert(numbers[1], np.dtype(np.float64), dtype)
     divisor = node.args[1]
+    if divisor.__class__ is not Ref:
+        return ""
     return convert(texts[divisor], np.dtype(np.float64) if divisor.scalar else divisor.aval.dtype, dtype)
 
 
@@ -182,10 +202,15 @@ def copy_loop(program: Program, source: View, target: View) -> None:
     loop.emit([], convert("x0", source.dtype, target.dtype), [], "copy")
 
 
-def fill(program: Program, target: View, value: float) -> None:
-    """Add a loop that sets all elements of ``target``."""
-    if target.size:
-        Loop(program, target, []).emit([], literal(value, target.dtype), [], "fill")
+def fill(program: Program, target: View, value: float, changes: bool = False) -> None:
+    """Add a loop that sets all elements of ``target``, to a ``value`` that may be another in each run."""
+    if not target.size:
+        return
+    loop = Loop(program, target, [])
+    if changes:
+        loop.emit([], convert("s0", np.dtype(np.float64), target.dtype), [int(value)], "fill")
+    else:
+        loop.emit([], literal(value, target.dtype), [], "fill")
 
 
 class Loop:
@@ -197,7 +222,7 @@ class Loop:
         strides = [target.strides, *(_broadcast(v, shape) for v in operands)]
         self.sizes, self.strides = collapse(shape, strides)
 
-    def emit(self, lines: Sequence[str], result: str, scalars: Sequence[str], stem: str) -> None:
+    def emit(self, lines: Sequence[str], result: str, scalars: Sequence[str | int], stem: str) -> None:
         """Add the call of a function with these ``lines`` in its innermost loop."""
         rank = len(self.sizes)
         parameters = [f"{self.target.ctype} *restrict out"]

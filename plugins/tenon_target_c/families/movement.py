@@ -93,13 +93,40 @@ def emit_flip(program: Program, node: Node) -> None:
 @emits("new_full")
 def emit_full(program: Program, node: Node) -> None:
     """Fill with a number."""
-    fill(program, program.new(node), node.attrs["value"])
+    fill(program, program.new(node), node.attrs["value"], "value" in program.changing.get(node, ()))
 
 
 @emits("zeros_like")
 def emit_zeros(program: Program, node: Node) -> None:
     """Fill with zeros."""
     fill(program, program.new(node), 0)
+
+
+@emits("roll")
+def emit_roll(program: Program, node: Node) -> None:
+    """Move elements cyclically along one axis after the other."""
+    x, target = program.dense(node.args[0]), program.new(node)
+    shifts, axes = (v if isinstance(v, tuple) else (v,) for v in (node.attrs["shifts"], node.attrs["axes"]))
+    if not target.size:
+        return
+    if not axes:
+        program.copy(x, target)
+    for position, (shift, axis) in enumerate(zip(shifts, axes, strict=True)):
+        result = target if position == len(axes) - 1 else reserve("arena", x.shape, x.dtype)
+        rows, width = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+        suffix = SUFFIXES[x.dtype.name]
+        program.step(f"k_roll_{suffix}", rows, x.shape[axis], width, shift, x, out(result))
+        x = result
+
+
+@emits("tril", "triu")
+def emit_triangle(program: Program, node: Node) -> None:
+    """Copy matrices, with zeros on one side of a diagonal."""
+    x, target = program.dense(node.args[0]), program.new(node)
+    if target.size:
+        count, (rows, columns) = math.prod(x.shape[:-2]), x.shape[-2:]
+        k, upper = node.attrs.get("k", 0), node.name == "triu"
+        program.step(f"k_triangle_{SUFFIXES[x.dtype.name]}", count, rows, columns, k, upper, x, out(target))
 
 
 def _is_distinct(node: Node) -> bool:
@@ -110,7 +137,7 @@ def _is_distinct(node: Node) -> bool:
 
 
 @emits("as_strided", "strided_read", when=_is_distinct)
-@emits("roll", "tril", "triu", "diagonal_embed", "window_of", "unfold")
+@emits("diagonal_embed", "window_of", "unfold")
 def emit_by_table(program: Program, node: Node) -> None:
     """Look up the position of each element in a constant table; -1 means zero.
 

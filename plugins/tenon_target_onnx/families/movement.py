@@ -11,7 +11,7 @@ import numpy as np
 from tenon.extend import Node, no_grad, wrap
 from tenon_target_onnx.builder import BOOL, Builder
 from tenon_target_onnx.forms import form
-from tenon_target_onnx.sizes import Size, are_numbers, is_number
+from tenon_target_onnx.sizes import Size, are_numbers
 
 
 @form("reshape", "view", "unsqueeze", "squeeze")
@@ -147,27 +147,34 @@ def write_flip(b: Builder, node: Node) -> str:
     return b.sliced(b.value(node.args[0]), [(a, None, None, -1) for a in node.attrs["axes"]])
 
 
-def _rolls(node: Node) -> bool:
-    axes = node.attrs["axes"]
-    shape = node.avals[0].shape
-    return axes is not None and all(is_number(shape[a]) for a in _axes(axes))
-
-
 def _axes(axes: Any) -> tuple[int, ...]:  # one or several
     return (axes,) if isinstance(axes, int) else tuple(axes)
 
 
-@form("roll", when=_rolls)
+@form("roll", when=lambda node: node.attrs["axes"] is not None)
 def write_roll(b: Builder, node: Node) -> str:
     """Exchange the two parts along each axis."""
     name, shape = b.value(node.args[0]), node.avals[0].shape
     shifts = node.attrs["shifts"]
-    for shift, axis in zip(_axes(shifts), _axes(node.attrs["axes"]), strict=True):
+    for shift, axis in zip(
+        shifts if isinstance(shifts, tuple) else (shifts,), _axes(node.attrs["axes"]), strict=True
+    ):
+        if not are_numbers((shift, shape[axis])):
+            name = _rolled(b, name, shift, axis, shape[axis])
+            continue
         start = -int(shift) % max(int(shape[axis]), 1)
         if start:
             first, rest = b.sliced(name, [(axis, start, None, 1)]), b.sliced(name, [(axis, 0, start, 1)])
             name = b.call("Concat", first, rest, axis=axis)
     return name
+
+
+def _rolled(b: Builder, name: str, shift: Size, axis: int, size: Size) -> str:
+    """Exchange the two parts along an axis, at a place that is computed from its size."""
+    start = b.call("Mod", b.call("Neg", b.size(shift)), b.call("Max", b.size(size), b.ints([1])))
+    zero, axes = b.ints([0]), b.ints([axis])
+    first = b.call("Slice", name, start, b.ints([np.iinfo(np.int64).max]), axes)
+    return b.call("Concat", first, b.call("Slice", name, zero, start, axes), axis=axis)
 
 
 @form("tril", "triu")

@@ -190,21 +190,30 @@ def _axes(axes: Any) -> tuple[int, ...]:  # one or several
     return (axes,) if isinstance(axes, int) else tuple(axes)
 
 
-def _rolls(node: Node) -> bool:
-    axes, shape = node.attrs["axes"], node.avals[0].shape
-    return axes is not None and all(is_number(shape[a]) for a in _axes(axes))
-
-
-@form("roll", when=_rolls)
+@form("roll", when=lambda node: node.attrs["axes"] is not None)
 def write_roll(b: Builder, node: Node) -> Value:
     """Exchange the two parts along each axis."""
-    x = b.value(node.args[0])
-    for shift, axis in zip(_axes(node.attrs["shifts"]), _axes(node.attrs["axes"]), strict=True):
+    x, shifts = b.value(node.args[0]), node.attrs["shifts"]
+    for shift, axis in zip(
+        shifts if isinstance(shifts, tuple) else (shifts,), _axes(node.attrs["axes"]), strict=True
+    ):
+        if not are_numbers((shift, x.shape[axis])):
+            x = _rolled(b, x, shift, axis)
+            continue
         size = int(x.shape[axis])
         start = -int(shift) % max(size, 1)
         if start:
             x = b.concatenate([b.slice(x, axis, start, size), b.slice(x, axis, 0, start)], axis)
     return x
+
+
+def _rolled(b: Builder, x: Value, shift: Size, axis: int) -> Value:
+    """Look up each element of an axis at its place, modulo the size."""
+    size = x.shape[axis]
+    own = b.iota(INT64, (size,), 0)
+    places = b.binary("subtract", own, b.broadcast(b.value(shift, INT64), own.shape))
+    places = b.binary("remainder", places, b.broadcast(b.value(size, INT64), own.shape))
+    return take(b, x, counted(b, places, size), axis)
 
 
 @form("tril", "triu")

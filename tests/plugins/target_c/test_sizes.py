@@ -48,7 +48,7 @@ def test_a_run_takes_its_size_from_the_inputs(tmp_path):
 
 def test_what_has_no_program_for_all_sizes_is_refused():
     unlimited = capture(nn.Linear(3, 2), t.randn(5, 3), dynamic={"input": {0: "batch"}})
-    table = captured(lambda x: x.roll(1, 0), (t.randn(5, 3),), {"x": {0: "batch"}})
+    table = captured(lambda x: t.diag_embed(x), (t.randn(5, 3),), {"x": {0: "batch"}})
 
     with pytest.raises(
         LoweringError, match=r"for the largest sizes, and batch has no limit.*bounded\(1, 64\)"
@@ -58,6 +58,18 @@ def test_what_has_no_program_for_all_sizes_is_refused():
         LoweringError, match=r"more memory, or memory of another type|a constant table differs at batch = 15"
     ):
         CTarget().write(table, None, None)
+
+
+def test_numbers_that_follow_from_sizes_are_arguments_of_steps(tmp_path):
+    graph = captured(
+        lambda x: (x.var(0) / x.shape[0], x.roll(1, 0).tril()), (t.randn(5, 3),), {"x": {0: "n"}}
+    )
+
+    CTarget().write(CTarget().lowered(graph), None, tmp_path)
+
+    program = (tmp_path / "model.c").read_text()
+    assert "k_roll_f32(" in program and "k_triangle_f32(" in program
+    assert program.count("n_n") > 6  # lengths of loops and axes, the count of the variance, the divisor
 
 
 def test_sizes_for_which_code_needs_more_elements_are_refused():

@@ -112,7 +112,8 @@ class TargetSuite:
             states, (last, _) = lstm(y.transpose(1, 2))
             rows, _ = gru(y.permute(2, 0, 1))
             best = F.softmax(rows[-1], 1).topk(2, 1)[1]
-            return states, last, rows, best, y.sum(0), y.mean(0), (y > 0).any(0), y.gather(1, y[:, :1].long())
+            whole = y.sum(0), y.mean(0), (y > 0).any(0), y.gather(1, y[:, :1].long())
+            return states, last, rows, best, *whole, y.roll(1, 0), y.tril(), y * y.numel()
 
         graph = capture(function, randn(3, 2, 6), dynamic={"x": {0: "batch"}})
         graph.symbols["batch"] = graph.symbols["batch"].bounded(0, 4)
@@ -126,6 +127,37 @@ class TargetSuite:
             assert [(a.shape, a.dtype) for a in arrays] == [(e.shape, e.dtype) for e in expected]
             for own, other in zip(arrays, expected, strict=True):
                 np.testing.assert_allclose(own, other, rtol=1e-4, atol=1e-5)
+
+    def test_sizes_as_numbers(self, tmp_path: Path) -> None:
+        """Sizes that may change in arithmetic and statistics, and what moves elements along such axes."""
+        target = self.runnable()
+        if not target.dynamic:
+            pytest.skip("the target writes fixed sizes only")
+
+        def function(x: Tensor) -> tuple[Tensor, ...]:
+            n, whole = x.shape[0], (x * 10).long()
+            statistics = x.var(0), x.std((0, 1)), x.var(0, correction=0), x.sum(0) / n
+            numbers = x * x.numel(), n - x, x.abs() ** n, x.clamp(max=n - 2), x > n, whole * n, whole // n
+            moved = (
+                x.roll((3, -1), (0, 1)),
+                x.roll(n // 2, 0),
+                x.roll(5),
+                x.tril(),
+                (x @ x.t()).triu(1),
+            )
+            return *statistics, *numbers, *moved
+
+        manual_seed(0)
+        graph = capture(function, randn(3, 4), dynamic={"x": {0: "batch"}})
+        graph.symbols["batch"] = graph.symbols["batch"].bounded(2, 8)
+        runs = [randn(size, 4) for size in (2, 5, 8)]
+
+        folder = save(graph, tmp_path / "bundle", targets=[target], calls=[(runs[-1],)])
+        results = target.run(folder / target.name, [[x.numpy()] for x in runs])
+
+        for x, arrays in zip(runs, results, strict=True):
+            for own, other in zip(arrays, function(x), strict=True):
+                np.testing.assert_allclose(own, other.numpy(), rtol=1e-4, atol=1e-5)
 
     def test_arguments_and_results_in_nests(self, tmp_path: Path) -> None:
         """Nests, plain values, other dtypes, scalars and no elements at all, given and returned."""
