@@ -162,7 +162,7 @@ def test_the_older_norms_are_removed_as_they_came(name):
 
     with pytest.raises(RuntimeError, match="Cannot register two"):
         older(name, layer)
-    with pytest.raises(ValueError, match="which no parametrization can follow"):
+    with pytest.raises(ValueError, match="no parametrization can follow these"):
         parametrize.register_parametrization(layer, "weight", nn.Identity())
     getattr(nn.utils, f"remove_{name}")(layer)
 

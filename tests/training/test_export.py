@@ -247,7 +247,7 @@ def test_wrong_requests_are_refused_in_one_line(run, tmp_path):
         (["export", run, "--to", "nonesuch", "-o", tmp_path / "out"], "no export target 'nonesuch'"),
         (["export", run, "--to", " ,", "-o", tmp_path / "out"], "--to names no target"),
         (["export", run / "config.json", "-o", tmp_path / "out"], "config.json': it begins like neither"),
-        (["verify", tmp_path], "no bundle"),
+        (["verify", tmp_path], "not a bundle"),
     ]:
         done = call(*args)
         assert done.exit_code != 0 and text in done.output and "Traceback" not in done.output
