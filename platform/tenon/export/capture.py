@@ -24,6 +24,7 @@ from tenon.export.dynamic import at_example, example_symbols, from_least_sizes, 
 from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument
 from tenon.export.simplify import simplify
+from tenon.export.sizes import Sizes
 from tenon.export.spelled_constants import spell_constants
 from tenon.export.spelled_numbers import spell_numbers
 from tenon.export.symbolic.samples import CHOICES, Choice, sample_sizes
@@ -136,24 +137,24 @@ def captured_at_sizes(
         recorder.any_size = True
         return recorder
 
+    def capture_at(sizes: Sizes) -> CapturedGraph:
+        arguments = tree_unflatten(resized(names, leaves, axes, sizes), spec)
+        return captured(function, arguments, train, make_for_any_size)
+
+    def spell(graphs: list[CapturedGraph], samples: Sequence[Sizes]) -> None:
+        spell_constants(graphs)
+        spell_numbers(graphs, samples)
+
     symbols = example_symbols(axes, shapes)
     problem: Exception | None = None
     for samples in sample_sizes(symbols, axes, choices):
         try:
-            graphs = [
-                captured(
-                    function, tree_unflatten(resized(names, leaves, axes, s), spec), train, make_for_any_size
-                )
-                for s in samples
-            ]
+            merged_graph = merged(capture_at, samples, symbols, spell)
         except CaptureError:
             raise
         except Exception as error:  # an error of the model, of any type: other sizes may work
             problem = problem or error
             continue
-        spell_constants(graphs)
-        spell_numbers(graphs, samples)
-        merged_graph = merged(graphs, samples)
         example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
         return from_least_sizes(at_example(merged_graph, symbols, axes, example))
     sizes = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())

@@ -12,48 +12,80 @@ from typing import NoReturn
 
 import numpy as np
 
-from tenon.errors import ArgumentError, CaptureError, LoweringError, ShapeError, TenonError
-from tenon.export import sizes
+from tenon.errors import ArgumentError, CaptureError, GraphError, LoweringError, ShapeError, TenonError
 from tenon.export.axes import Axes, Shapes, axes_of, named_axes, symbol_names, symbol_sizes
 from tenon.export.captured import CapturedGraph, Symbol
-from tenon.export.places import Path, integers, put
+from tenon.export.places import integers, put
 from tenon.export.signature import Leaf
-from tenon.export.sizes import Expression, Size, Sizes
+from tenon.export.sizes import Sizes
 from tenon.export.spelled_numbers import spell_numbers
+from tenon.export.symbolic.fitter import Fitter, NoExpressionError
 from tenon.export.symbolic.samples import sample_sizes
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.tensors.creation.create import wrap
 
-#: Sizes up to this one are tried where the graph does not hold for 0.
-_MOST_TRIED = 32
+#: The largest step between sizes that is tried.
+_LARGEST_STEP = 64
+#: How often captures are added where several expressions fit.
+_MOST_ROUNDS = 12
 
 
-def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> CapturedGraph:
-    """Return the first of ``graphs``, with the integers that differ among them as expressions.
+def merged(
+    capture_at: Callable[[Sizes], CapturedGraph],
+    samples: Sequence[Sizes],
+    symbols: Mapping[str, Symbol],
+    prepare: Callable[[list[CapturedGraph], Sequence[Sizes]], None],
+) -> CapturedGraph:
+    """Return the graph at the first of ``samples``, with the integers that differ at others as expressions.
 
-    CaptureError with the line at which they first differ in anything else.
+    Where several expressions fit, the function is captured at sizes at which they differ. ``prepare`` is
+    called with the graphs before they are compared. CaptureError with the line at which they first differ in
+    anything but integers.
     """
+    samples, excluded = list(samples), list[Sizes]()
+    for _ in range(_MOST_ROUNDS):
+        graphs = [capture_at(sizes) for sizes in samples]
+        prepare(graphs, samples)
+        graph, undecided = _compared(graphs, samples, symbols, excluded)
+        if not undecided:
+            return graph
+        for sizes in undecided:
+            (samples if _succeeds(capture_at, sizes) else excluded).append(sizes)
+    raise CaptureError(
+        f"after captures at {len(samples)} sizes, several expressions still fit an argument of an op that"
+        f" depends on {' and '.join(samples[0])}. Leave sizes out of dynamic= that the code computes with."
+    )
+
+
+def _succeeds(capture_at: Callable[[Sizes], CapturedGraph], sizes: Sizes) -> bool:
+    """Whether the function can be captured at ``sizes``; sizes that it refuses need no expression."""
+    try:
+        capture_at(sizes)
+    except Exception:  # an error of the function, of any type
+        return False
+    return True
+
+
+def _compared(
+    graphs: Sequence[CapturedGraph],
+    samples: Sequence[Sizes],
+    symbols: Mapping[str, Symbol],
+    excluded: Sequence[Sizes],
+) -> tuple[CapturedGraph, list[Sizes]]:
+    """Return the first of ``graphs`` with expressions, and sizes that decide between others that fit too."""
     first = graphs[0]
     positions = [{node: i for i, node in enumerate(graph.nodes)} for graph in graphs]
-    symbolic: dict[Node, dict[Path, Expression]] = {}
-    fitted: dict[tuple[int, ...], Size | None] = {}
+    fitter = Fitter(samples, symbols, excluded)
     for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
         _compare_kinds(nodes)
-        own = [dict(integers(node)) for node in nodes]
+        own = [{path for path, _ in integers(node)} for node in nodes]
         references = [_references(node, known) for node, known in zip(nodes, positions, strict=True)]
-        if any(set(each) != set(own[0]) for each in own) or any(r != references[0] for r in references):
+        if any(each != own[0] for each in own) or any(r != references[0] for r in references):
             _refuse(nodes, "its arguments are others")
-        for path in own[0]:
-            values = tuple(each[path] for each in own)
-            if len(set(values)) == 1:
-                continue
-            if values not in fitted:
-                fitted[values] = sizes.fit(values, samples)
-            size = fitted[values]
-            if not isinstance(size, Expression):
-                observed = ", ".join(f"{v} at {dict(s)}" for v, s in zip(values, samples, strict=True))
-                _refuse(nodes, f"no simple expression gives {observed}")
-            symbolic.setdefault(nodes[0], {})[path] = size
+        try:
+            fitter.add(nodes)
+        except NoExpressionError as error:
+            _refuse_values(nodes, error, samples)
     if len({len(graph.nodes) for graph in graphs}) > 1:
         longest = max(graphs, key=len)
         extra = longest.nodes[min(map(len, graphs))]
@@ -68,8 +100,8 @@ def merged(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> Capture
     ]
     if any(each != roots[0] for each in roots):
         raise CaptureError("the function returns other values at other sizes.")
-    first.symbolic = symbolic
-    return first
+    first.symbolic = fitter.symbolic
+    return first, fitter.undecided
 
 
 def _compare_kinds(nodes: Sequence[Node]) -> None:
@@ -99,6 +131,35 @@ def _refuse(nodes: Sequence[Node], why: str) -> NoReturn:
     )
 
 
+def _refuse_values(nodes: Sequence[Node], error: NoExpressionError, samples: Sequence[Sizes]) -> NoReturn:
+    """Raise CaptureError for an integer that no expression gives."""
+    base, values = samples[0], error.values
+    observed = ", ".join(f"{v} at {_text(s)}" for v, s in zip(values, samples, strict=True))
+    changing = [
+        name
+        for name in base
+        if any(
+            v != values[0] and {**s, name: 0} == {**base, name: 0}
+            for v, s in zip(values, samples, strict=True)
+        )
+    ]
+    node, names = nodes[0], changing or list(base)
+    kind, *rest = error.path
+    place = f"size {rest[1]} of output {rest[0]}" if kind == "shape" else f"{kind}{rest}"
+    inside = f" in module {node.module!r}" if node.module else ""
+    free = " and ".join(names)
+    raise CaptureError(
+        f"{node.label or node.name} at {node.where or 'an unknown place'}{inside} depends on the sizes "
+        f"in a way that no expression describes: none that was tried gives its {place}, which is {observed}. "
+        f"It follows from {free}: compute it by +, -, *, // and % of sizes and numbers, declare a size that "
+        f"is always a multiple as one ('8*{names[0]}'), or leave {free} out of dynamic=."
+    )
+
+
+def _text(sizes: Sizes) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
 def _references(node: Node, positions: Mapping[Node, int]) -> object:
     """Return a node without its integers, in comparable form."""
 
@@ -119,6 +180,10 @@ def _references(node: Node, positions: Mapping[Node, int]) -> object:
     return [form(node.args), form(node.attrs), ranks]
 
 
+def _as_they_are(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> None:
+    """Prepare nothing."""
+
+
 def transformed(
     graph: CapturedGraph, transform: Callable[[CapturedGraph], CapturedGraph], *, spell: bool = False
 ) -> CapturedGraph:
@@ -136,10 +201,13 @@ def transformed(
             f"{ranges}: there are fewer than three sizes above 1 to compare. Widen the range, or write the "
             "graph at given sizes: graph.at(...)."
         )
-    results = [transform(graph.at(**sizes)) for sizes in samples]
-    if spell:
-        spell_numbers(results, samples)
-    return at_example(merged(results, samples), graph.symbols, axes, graph.example)
+    result = merged(
+        lambda sizes: transform(graph.at(**sizes)),
+        samples,
+        graph.symbols,
+        spell_numbers if spell else _as_they_are,
+    )
+    return at_example(result, graph.symbols, axes, graph.example)
 
 
 def at_example(
@@ -158,7 +226,15 @@ def at_example(
     example_sizes = {name: symbol.example for name, symbol in symbols.items()}
     for node, paths in graph.symbolic.items():
         put(node, {path: size.at(example_sizes) for path, size in paths.items()})
-    graph.verify()
+    try:
+        graph.verify()
+    except GraphError as error:
+        raise CaptureError(
+            "the expressions that were found for sizes do not hold for the example's "
+            f"({_text(example_sizes)}): "
+            f"{error} Pass an example of other sizes, declare a size that is always a multiple as one "
+            "(as '8*width'), or leave sizes out of dynamic=."
+        ) from error
     return graph
 
 
@@ -168,10 +244,29 @@ def from_least_sizes(graph: CapturedGraph) -> CapturedGraph:
     That is 0, unless code needs elements: ``x[:2]`` of less than two rows has another shape.
     """
     for name, symbol in graph.symbols.items():
-        sizes = range(min(symbol.example, _MOST_TRIED))
-        least = next((size for size in sizes if _holds(graph, name, size)), symbol.example)
-        graph.symbols[name] = symbol.bounded(least, symbol.most)
+        graph.symbols[name] = symbol.bounded(_least(graph, name, symbol.example), symbol.most)
     return graph
+
+
+def _least(graph: CapturedGraph, name: str, example: int) -> int:
+    """Return the least size: by bisection among those that differ from the example's by a multiple of a step.
+
+    The step is 4, for example, if the graph holds for multiples of 4 only.
+    """
+    if _holds(graph, name, 0):
+        return 0
+    steps = range(1, _LARGEST_STEP + 1)
+    step = next((step for step in steps if _holds(graph, name, example + step)), None)
+    if step is None:
+        return example
+    held, failed = 0, example // step + 1  # in steps below the example
+    while failed - held > 1:
+        middle = (held + failed) // 2
+        if _holds(graph, name, example - middle * step):
+            held = middle
+        else:
+            failed = middle
+    return example - held * step
 
 
 def _holds(graph: CapturedGraph, name: str, size: int) -> bool:

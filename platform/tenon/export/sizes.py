@@ -122,7 +122,7 @@ def _parsed(node: ast.expr, symbols: Sequence[str]) -> Size:
 
 def affine(name: str, factor: int, shift: int) -> Size:
     """Return the expression ``factor*name + shift``, as short as it can be written."""
-    return _plus(_times(factor, symbol(name)), shift)
+    return plus(times(factor, symbol(name)), shift)
 
 
 def names_in(text: str) -> list[str]:
@@ -167,13 +167,14 @@ def fit(values: Sequence[int], samples: Sequence[Sizes]) -> Size | None:
     """
     if len(set(values)) == 1:
         return values[0]
-    for candidate in _candidates(values, samples):
+    for candidate in candidates(values, samples):
         if all(at(candidate, sizes) == value for value, sizes in zip(values, samples, strict=True)):
             return candidate
     return None
 
 
-def _candidates(values: Sequence[int], samples: Sequence[Sizes]) -> Iterator[Size]:
+def candidates(values: Sequence[int], samples: Sequence[Sizes]) -> Iterator[Size]:
+    """Yield expressions of the symbols that may give ``values`` at the sizes ``samples``, simplest first."""
     names = list(samples[0])
     for count in range(1, min(len(names), 4) + 1):  # products: 4*batch*length
         for chosen in itertools.combinations(names, count):
@@ -182,7 +183,7 @@ def _candidates(values: Sequence[int], samples: Sequence[Sizes]) -> Iterator[Siz
                 product = Expression("mul", (product, symbol(name)))
             factor, rest = divmod(values[0], at(product, samples[0]))
             if not rest:
-                yield _times(factor, product)
+                yield times(factor, product)
     yield from _sums(values, samples, names)
     for name in names:
         yield from _quotients(values, samples, name)
@@ -196,11 +197,13 @@ def _candidates(values: Sequence[int], samples: Sequence[Sizes]) -> Iterator[Siz
         yield from _squares(values, samples, name)
 
 
-def _times(factor: int, size: Size) -> Size:
+def times(factor: int, size: Size) -> Size:
+    """Return ``factor*size``, as short as it can be written."""
     return size if factor == 1 else Expression("mul", (factor, size))
 
 
-def _plus(size: Size, number: int) -> Size:
+def plus(size: Size, number: int) -> Size:
+    """Return ``size + number``, as short as it can be written."""
     if number == 0:
         return size
     return Expression("add", (size, number)) if number > 0 else Expression("sub", (size, -number))
@@ -216,8 +219,8 @@ def _sums(values: Sequence[int], samples: Sequence[Sizes], names: Sequence[str])
             if step and (values[j] - values[i]) % step == 0:
                 slope = (values[j] - values[i]) // step
                 if slope:
-                    term = _times(slope, symbol(name))
-                    yield _plus(term, values[i] - at(term, samples[i]))
+                    term = times(slope, symbol(name))
+                    yield plus(term, values[i] - at(term, samples[i]))
     slopes: dict[str, int] = {}
     for name in names:
         for i, j in itertools.combinations(range(len(samples)), 2):
@@ -226,12 +229,12 @@ def _sums(values: Sequence[int], samples: Sequence[Sizes], names: Sequence[str])
             if same and step and (values[j] - values[i]) % step == 0:
                 slopes[name] = (values[j] - values[i]) // step
                 break
-    terms = [_times(slope, symbol(name)) for name, slope in slopes.items() if slope]
+    terms = [times(slope, symbol(name)) for name, slope in slopes.items() if slope]
     if len(terms) > 1:
         total: Size = terms[0]
         for term in terms[1:]:
             total = Expression("add", (total, term))
-        yield _plus(total, values[0] - at(total, samples[0]))
+        yield plus(total, values[0] - at(total, samples[0]))
 
 
 def _quotients(values: Sequence[int], samples: Sequence[Sizes], name: str) -> Iterator[Size]:
@@ -250,9 +253,9 @@ def _quotients(values: Sequence[int], samples: Sequence[Sizes], name: str) -> It
                     continue
                 scale = seen // span
                 offset = values[0] - scale * results[0]
-                inner = _plus(_times(factor, symbol(name)), shift)
+                inner = plus(times(factor, symbol(name)), shift)
                 quotient = Expression("floordiv", (inner, divisor))
-                candidate = _plus(_times(scale, quotient), offset)
+                candidate = plus(times(scale, quotient), offset)
                 if offset:
                     others.append(candidate)
                 else:
@@ -265,4 +268,4 @@ def _squares(values: Sequence[int], samples: Sequence[Sizes], name: str) -> Iter
     square = Expression("mul", (symbol(name), symbol(name)))
     factor, rest = divmod(values[0], square.at(samples[0]))
     if factor and not rest:
-        yield _times(factor, square)
+        yield times(factor, square)

@@ -30,7 +30,7 @@ def infer_sizes(graph: CapturedGraph, nodes: Iterable[Node]) -> None:
         return
     for node in nodes:
         try:
-            shapes = [_inferred_at(graph, node, sample) for sample in samples]
+            shapes = [inferred_at(graph.symbolic, node, sample) for sample in samples]
         except GraphError:
             continue
         if not all(shapes):
@@ -47,11 +47,16 @@ def infer_sizes(graph: CapturedGraph, nodes: Iterable[Node]) -> None:
             graph.symbolic.pop(node, None)
 
 
-def _inferred_at(graph: CapturedGraph, node: Node, sample: Sizes) -> tuple[Aval, ...]:
-    """Return the avals of a call at given sizes of the symbols."""
+def inferred_at(
+    symbolic: Mapping[Node, Mapping[Path, Expression]], node: Node, sample: Sizes
+) -> tuple[Aval, ...]:
+    """Return the avals of a call at given sizes of the symbols, by the expressions of the values it reads.
+
+    () for an op without a shape rule; GraphError if the rule fails.
+    """
 
     def at(each: Node) -> Mapping[Path, int]:
-        return {path: size.at(sample) for path, size in graph.symbolic.get(each, {}).items()}
+        return {path: size.at(sample) for path, size in symbolic.get(each, {}).items()}
 
     own = copy.copy(node)
     put(own, {path: value for path, value in at(node).items() if path[0] != "shape"})
