@@ -1,8 +1,8 @@
 """tenon: PyTorch's names, everything behind them a plugin, MPI from a plain pip install.
 
 ``import tenon as torch`` runs PyTorch's Modules note. Importing this package loads no plugin, no GPU
-library and no MPI: names are found at their first use (PEP 562), at the home listed here or in
-``tenon.functions``.
+library and no MPI: names are imported at their first use (PEP 562), from the module listed here or
+from ``tenon.functions``.
 """
 
 # ruff: noqa: F401 - the imports for type checkers are the names that others import from here
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from tenon.compat import finder as _finder
 
-_finder.install()  # before anything of tenon is imported by one of its second names
+_finder.install()  # before a module of tenon is imported by a second name
 
 from tenon.compat.version import __version__  # noqa: E402
 from tenon.distributed.processes import startup as _startup  # noqa: E402
 from tenon.plugins import namespaces as _namespaces  # noqa: E402
 from tenon.tensors import public_functions as _public  # noqa: E402
 
-if TYPE_CHECKING:  # what editors and type checkers should know; at run time all of it is lazy
+if TYPE_CHECKING:  # for editors and type checkers; at run time these names are imported lazily
     from tenon.amp.autocast_mode import autocast
     from tenon.dtypes import bfloat16, dtype, float16, float32, float64, int8, int16, int32, int64, uint8
     from tenon.functions.einsum import einsum
@@ -200,13 +200,13 @@ def __getattr__(name: str) -> Any:  # each name has its own type
         module, attribute = _HOMES[name], name
     elif _is_submodule(name):
         return importlib.import_module(f"tenon.{name}")
-    elif name == "torch":  # torch's own name is in torch, and some code says torch.torch.Tensor
+    elif name == "torch":  # the module torch has a name "torch", and some code uses torch.torch.Tensor
         return sys.modules["tenon"]
     elif name.startswith("__"):
         raise AttributeError(f"module 'tenon' has no attribute {name!r}")
     else:
         return _function(name)
-    importlib.import_module("tenon.ops")  # a tensor without its ops can do nothing
+    importlib.import_module("tenon.ops")  # tensor methods need the ops
     value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value
 

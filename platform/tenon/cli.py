@@ -159,14 +159,14 @@ def doctor(context: click.Context) -> None:
 @doctor.command()
 @click.argument("op", required=False)
 @click.option("--shape", "shapes", multiple=True, help="64x128, 64:int64, 128x64.T, =0.5, none.")
-@click.option("--dtype", default="float32", show_default=True, help="Of inputs whose shape does not say.")
-@click.option("--attr", "attrs", multiple=True, help="An argument that is no array, such as axis=1.")
+@click.option("--dtype", default="float32", show_default=True, help="Where --shape has no dtype.")
+@click.option("--attr", "attrs", multiple=True, help="An argument that is not an array, such as axis=1.")
 @click.option("--device", default="cpu", show_default=True)
 def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[str, ...], device: str) -> None:
     """Print the kernels of OP in the order in which they are tried.
 
-    With a shape for each input, which of them a call takes, and why those before it refuse. Without OP, every
-    op that has more than the reference.
+    With a shape for each input, print which kernel computes the call, and why those before it do not. Without
+    OP, list the ops that have kernels besides the reference.
     """
     from tenon.device import Device
     from tenon.errors import TenonError
@@ -259,7 +259,8 @@ def _warnings_shown_below() -> warnings.catch_warnings[None]:
 
 
 def _command(name: str, value: object) -> click.Command:
-    """``value``, the object that a plugin declares as command ``name``; an error if it is none."""
+    """``value``, the object that a plugin declares as command ``name``; ClickException unless it is a
+    click.Command."""
     if not isinstance(value, click.Command):
         raise click.ClickException(
             f"the command {name!r} is a {type(value).__name__}, not a click.Command. "

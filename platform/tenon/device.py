@@ -11,7 +11,7 @@ from typing import TypeAlias
 from tenon.errors import DeviceError
 
 _PATTERN = re.compile(r"([A-Za-z_][A-Za-z_0-9]*)(?::(0|[1-9]\d*))?")
-#: PyTorch's types, in its order; a plugin's backend may bring others.
+#: PyTorch's types, in its order; backends of plugins may add others.
 TYPES = (
     "cpu", "cuda", "ipu", "xpu", "mkldnn", "opengl", "opencl", "ideep", "hip", "ve", "fpga", "maia", "xla",
     "lazy", "vulkan", "mps", "meta", "hpu", "mtia", "privateuseone",
@@ -84,7 +84,7 @@ class Device:
         _default.device = self._previous.pop()
 
 
-#: What names a device: ``"cuda:1"``, the index of a CUDA device, or None for the default one.
+#: A device, or a description of one: ``"cuda:1"``, the index of a CUDA device, or None for the default one.
 DeviceLike: TypeAlias = Device | str | int | None
 
 

@@ -1,6 +1,6 @@
 """Tensor dtypes: PyTorch's names over NumPy's, and PyTorch's promotion rules.
 
-A ``dtype`` is a singleton that prints as PyTorch prints it (``torch.float32``) and carries the
+A ``dtype`` is a singleton that prints as PyTorch prints it (``torch.float32``) and has the
 NumPy dtype that stores it. Promotion follows PyTorch, not NumPy: categories are ordered
 bool < integer < floating < complex, and the wider type inside the higher category wins.
 
@@ -86,7 +86,7 @@ complex128 = dtype("complex128", np.complex128, COMPLEX)
 
 
 class NamedDType(dtype):
-    """An element type that code may name, compare and keep in tables; no tensor here has it."""
+    """A dtype that can be named, compared and used as a key, but that no tensor here can have."""
 
     __slots__ = ("_signed",)
 
@@ -97,21 +97,21 @@ class NamedDType(dtype):
 
     @property
     def is_signed(self) -> builtins.bool:  # type: ignore[override]  # read-only here
-        """Whether it has negative values; refused for quantized ones, of which PyTorch does not say it."""
+        """Whether it has negative values; UnsupportedDTypeError for quantized ones, as in PyTorch."""
         if self._signed is None:
             raise UnsupportedDTypeError(f"isSignedType not supported for quantized types, as {self!r} is")
         return self._signed
 
     @property
     def numpy(self) -> Any:  # type: ignore[override]
-        """Refused: nothing stores it."""
+        """Raise UnsupportedDTypeError: no array has this dtype."""
         raise UnsupportedDTypeError(
             f"tensors of {self!r} do not exist here; it is a name only. Use one of "
             f"{', '.join(d.name for d in ALL)}."
         )
 
 
-#: Name, bytes, category and sign (None where PyTorch knows none), of what is a name only.
+#: Name, bytes, category and sign (None where PyTorch defines none) of the dtypes that no tensor can have.
 _NAMED: tuple[tuple[str, int, int, Any], ...] = (
     ("complex32", 4, COMPLEX, True),
     *((f"float8_{kind}", 1, FLOATING, True) for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")),
@@ -167,7 +167,7 @@ def set_default_dtype(d: dtype, /) -> None:
     _Default.float = d
 
 
-def from_numpy_dtype(numpy_type: Any) -> dtype:  # what ``np.dtype`` takes, or anything: a DTypeError
+def from_numpy_dtype(numpy_type: Any) -> dtype:  # anything that ``np.dtype`` accepts
     """The dtype stored as ``numpy_type``; ``DTypeError`` if tenon has none."""
     try:
         return FROM_NUMPY[np.dtype(numpy_type)]
@@ -179,7 +179,7 @@ def from_numpy_dtype(numpy_type: Any) -> dtype:  # what ``np.dtype`` takes, or a
         ) from None
 
 
-#: What names a dtype: itself, or NumPy's or Python's type of such numbers, as ``float``.
+#: A dtype, a dtype or scalar type of NumPy, or a Python type of numbers such as ``float``.
 DTypeLike: TypeAlias = dtype | np.dtype | type
 
 
@@ -194,7 +194,7 @@ def as_dtype(value: DTypeLike) -> dtype:
 
 
 def of_number(value: object) -> dtype:
-    """The dtype of a tensor of a Python number: the default one for a float."""
+    """The dtype of a tensor created from a Python number: the default dtype for a float."""
     if isinstance(value, float):
         return _Default.float
     if isinstance(value, complex):
@@ -214,7 +214,9 @@ def _promote(a: dtype, b: dtype) -> dtype:
         return a
     for each in (a, b):
         if each.name in NAMED:
-            raise DTypeError(f"promote_types: {a} and {b} have no common dtype: {each} is a name only here.")
+            raise DTypeError(
+                f"promote_types: {a} and {b} have no common dtype: tensors of {each} do not exist here."
+            )
     if a.category != b.category:
         low, high = (a, b) if a.category < b.category else (b, a)
         if high.is_complex and low is float64:

@@ -3,8 +3,8 @@
 Each class derives from ``TenonError`` and from the built-in exceptions that Python and PyTorch raise in
 the same place, so ``except RuntimeError`` written for PyTorch and ``except ValueError`` written for
 NumPy both keep working. A message states what happened, with which values and in which path, and what to
-do next. Whoever raises writes the message; the path of the failing module is added to its text on the way
-out.
+do next. The code that raises writes the message; the path of the failing module is added as the error leaves
+it.
 """
 
 from pickle import UnpicklingError
@@ -31,7 +31,7 @@ class ArgumentError(TenonError, RuntimeError, ValueError):
 
 
 class OptionError(ArgumentError, AssertionError):
-    """An option has a value, or a combination with others, that torch asserts against."""
+    """An option, alone or with others, has a value for which torch raises an AssertionError."""
 
 
 class ShapeError(TenonError, RuntimeError, ValueError):
@@ -63,7 +63,7 @@ class BackendError(TenonError, RuntimeError):
 
 
 class BackendUnavailableError(BackendError, DeviceError):
-    """A backend exists but its library or hardware does not."""
+    """A backend cannot run here: its library or hardware is missing."""
 
 
 class OutOfMemoryError(DeviceError, MemoryError):
@@ -82,7 +82,7 @@ class UnsupportedDTypeError(DTypeError, UnsupportedError):
 
 
 class GradError(TenonError, RuntimeError):
-    """A gradient cannot be computed, or a hook returned something that is no gradient."""
+    """A gradient cannot be computed, or a hook returned something that is not a gradient."""
 
 
 class ExportError(GradError, BufferError):
@@ -90,7 +90,7 @@ class ExportError(GradError, BufferError):
 
 
 class FreedGraphError(GradError):
-    """A second backward pass met values that the first one freed."""
+    """A backward pass needs values that an earlier one has freed."""
 
 
 class ModifiedValueError(GradError):
@@ -102,7 +102,7 @@ class GradcheckError(GradError):
 
 
 class UnstableOutputError(GradError, AssertionError):
-    """A checked function returns other shapes or dtypes when its inputs move a little."""
+    """The shapes or dtypes of a function's outputs changed when gradcheck perturbed its inputs."""
 
 
 class MutationError(GradError, AssertionError):
@@ -110,11 +110,11 @@ class MutationError(GradError, AssertionError):
 
 
 class AnomalyError(GradError):
-    """Anomaly detection met a NaN in a gradient."""
+    """Anomaly detection found a NaN in a gradient."""
 
 
 class CheckpointMismatchError(GradError):
-    """A checkpointed function did something else in its second run."""
+    """The recomputation of a checkpointed function differed from its first run."""
 
 
 class CaptureError(TenonError, RuntimeError):
@@ -122,11 +122,11 @@ class CaptureError(TenonError, RuntimeError):
 
 
 class DivergedError(CaptureError):
-    """A compiled run met values that its program does not hold for; the call then runs eagerly instead."""
+    """A compiled program is not valid for the values of a call, which then runs eagerly."""
 
 
 class GraphError(TenonError, RuntimeError):
-    """A recorded graph that does not hold together: a pass broke it, or it was built wrongly."""
+    """A recorded graph is inconsistent: a pass broke it, or it was built wrongly."""
 
 
 class LoweringError(GraphError, NotImplementedError):
@@ -177,7 +177,7 @@ class AttentionError(ModuleError, AssertionError, ValueError):
 
 
 class PaddingMaskError(TenonError, AssertionError):
-    """A padding mask has other sizes than the keys; torch asserts it, so this is no RuntimeError."""
+    """A padding mask has other sizes than the keys; an AssertionError as in torch, not a RuntimeError."""
 
 
 class NoDataError(DeviceError, NotImplementedError):
@@ -208,7 +208,7 @@ class RandomArgumentError(TenonError, RuntimeError, ValueError):
 
 
 class RandomStateError(TenonError, RuntimeError, TypeError):
-    """A value is no state of a random generator."""
+    """A value is not a state of a random generator."""
 
 
 # Configuration, data, files, ranks.
@@ -262,19 +262,19 @@ class CheckpointWriteError(CheckpointError, OSError):
 
 
 class UnsavableError(TenonError, TypeError, RuntimeError):
-    """An object holds something that no checkpoint can carry."""
+    """An object contains something that cannot be saved in a checkpoint."""
 
 
 class TraceError(TenonError, ValueError):
-    """A file is no trace of a profile, or a profile has nothing to show."""
+    """A file is not a trace of a profile, or a profile is empty."""
 
 
 class CheckpointWarning(TenonWarning):
-    """A damaged checkpoint was passed over."""
+    """A damaged checkpoint was skipped."""
 
 
 class UncheckedFileWarning(TenonWarning):
-    """A file without checksums was loaded; said once in a process."""
+    """A file without checksums was loaded; issued once per process."""
 
 
 class CommunicatorError(TenonError, RuntimeError):
@@ -286,7 +286,7 @@ class RankArgumentError(CommunicatorError, ValueError):
 
 
 class RankTypeError(CommunicatorError, TypeError):
-    """Something else than a tensor, a list of tensors or a group in a collective."""
+    """A collective was called with something other than tensors, lists of tensors or groups."""
 
 
 class LaunchError(CommunicatorError):
@@ -294,7 +294,7 @@ class LaunchError(CommunicatorError):
 
 
 class CollectiveMismatchError(CommunicatorError):
-    """Ranks met in one collective call with different calls, shapes, dtypes, names or steps."""
+    """Ranks called different collectives, or the same one with different shapes, dtypes, names or steps."""
 
 
 class RankFailedError(CommunicatorError):
@@ -321,7 +321,7 @@ class PluginError(TenonError, RuntimeError):
 
 
 class PluginNotFoundError(PluginError, LookupError, AttributeError):
-    """No loaded plugin offers this name; an AttributeError too, so that ``hasattr`` answers."""
+    """No loaded plugin offers this name; an AttributeError too, so that ``hasattr`` returns False."""
 
 
 class PluginClashError(PluginError):
@@ -341,4 +341,4 @@ class PluginHookError(PluginError):
 
 
 class PluginWarning(TenonWarning):
-    """Some plugin could not be loaded; the others work."""
+    """A plugin could not be loaded; the others work."""

@@ -1,7 +1,7 @@
-"""Everything a plugin author imports, in one place; what is not here is not stated API.
+"""Everything a plugin author imports, in one place; names that are not here are not public API.
 
-A plugin module needs only ``hookimpl`` and imports nothing else; the base classes below come at their first
-use, so ``from tenon.extend import hookimpl`` stays light::
+A plugin module needs only ``hookimpl`` and imports nothing else; the base classes below are imported at their
+first use, so ``from tenon.extend import hookimpl`` stays light::
 
     from tenon.extend import hookimpl
 

@@ -78,7 +78,7 @@ def test_the_backend_of_the_guide_passes_its_suite(names, op):
     suite.setup_class()
 
     suite.test_availability_is_answered_with_a_reason()
-    suite.test_memory_that_is_shared_is_known_to_be()
+    suite.test_shared_memory_is_detected()
     suite.test_values(op)
     if op != "take":
         suite.test_gradients(op)

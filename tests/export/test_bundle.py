@@ -255,7 +255,7 @@ def test_vectors_are_those_of_the_model(tmp_path):
             Counting.calls += 1
             return x * Counting.calls
 
-    with pytest.raises(CaptureError, match="computes something else than the model"):
+    with pytest.raises(CaptureError, match="the graph and the model compute different results"):
         save(Counting(), tmp_path / "bundle", (tenon.ones(2),))
     assert list(tmp_path.iterdir()) == []
 

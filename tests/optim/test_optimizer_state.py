@@ -103,7 +103,7 @@ def test_training_goes_on_the_same_after_loading_in_another_order():
         (lambda d: d["state"][2].pop("exp_avg"), "'def' lacks 'exp_avg' and has 'step', 'exp_avg_sq'"),
         (lambda d: d["state"][2].pop("step"), "lacks 'step'"),
         (lambda d: d["state"][2].update(step="three"), "'step' of parameter 'def' is 'three', not a number"),
-        (lambda d: d.pop("state"), "no optimizer's state dict: it lacks 'state'"),
+        (lambda d: d.pop("state"), "not an optimizer's state dict: it lacks 'state'"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name_and_changes_nothing(damage, words):

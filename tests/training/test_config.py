@@ -115,7 +115,7 @@ ABSURD = {
     "model_options.width=[1, 1"
     + "0" * 99
     + "]": "model_options.width = an integer of 329 bits: does not fit",
-    "optimizer.lr=nan": "optimizer.lr = nan: is no number",
+    "optimizer.lr=nan": "optimizer.lr = nan: is not a number",
     "optimizer.lr=1e999": "optimizer.lr = inf: must be finite",
     "seed=9223372036854775807": "seed = 9223372036854775807: Input should be less than or equal to",
     "accumulate=9223372036854775807": "accumulate = 9223372036854775807: a batch of batch_size = 64",

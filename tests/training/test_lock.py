@@ -88,7 +88,7 @@ def test_a_lock_of_an_owner_that_is_gone_is_taken_over(tmp_path, monkeypatch, ag
     assert sorted(os.listdir(tmp_path)) == ["failures", "lock.json"]
     record = json.loads((tmp_path / "failures" / "rank-0.json").read_text())
     assert record["host"] == "elsewhere" and record["reason"].startswith(
-        "ended without a word some time after"
+        "ended without a report some time after"
     )
 
 

@@ -70,7 +70,7 @@ _IGNORED: dict[str, object] = {
 }
 #: Parameters whose other values are refused: their default, and what to do instead.
 _REFUSED: dict[str, tuple[object, str]] = {
-    "custom_translation_table": (None, "Give the op a form in the plugin of the target onnx"),
+    "custom_translation_table": (None, "Define a lowering of the op in the plugin of the target onnx"),
     "custom_opsets": (None, "All operators are of ONNX's own set"),
     "export_modules_as_functions": (False, "Node names and metadata say of which module they are"),
     "keep_initializers_as_inputs": (
@@ -248,12 +248,12 @@ def _with_dims(shapes: Nested) -> Nested:
 def _refused(name: str) -> Callable[..., NoReturn]:
     def refuse(*args: object, **options: object) -> NoReturn:
         raise UnsupportedError(
-            f"torch.onnx.{name}: forms of ops are not registered here. A plugin provides them: see "
+            f"torch.onnx.{name}: lowerings of ops are not registered here. A plugin provides them: see "
             "docs/guide/onnx.md."
         )
 
     refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Raise UnsupportedError: forms of ops are not registered here."
+    refuse.__doc__ = "Raise UnsupportedError: lowerings of ops are not registered here."
     return refuse
 
 

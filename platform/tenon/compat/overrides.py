@@ -1,6 +1,6 @@
-"""``torch.overrides``: types and modes that take over functions by a ``__torch_function__``.
+"""``torch.overrides``: types and modes that override functions by a ``__torch_function__``.
 
-Subclasses of Tensor do so from the moment that the first one is defined. A class that is no subclass does so
+Subclasses of Tensor do so from the moment that the first one is defined. Other classes do so
 once functions are rerouted: when a subclass is defined, a mode is active, or code calls
 ``get_overridable_functions`` (reasons: ADR 0038).
 """
@@ -55,7 +55,7 @@ def has_torch_function_variadic(*arguments: object) -> bool:
 
 
 def wrap_torch_function(dispatcher: Callable[..., Iterable[object]]) -> Function:
-    """Decorate a function so that it can be taken over; ``dispatcher`` returns the relevant arguments."""
+    """Decorate a function so that it can be overridden; ``dispatcher`` returns the relevant arguments."""
 
     def wrap(function: Function) -> Function:
         @functools.wraps(function)
@@ -77,12 +77,12 @@ def is_tensor_method_or_property(func: Function) -> bool:
 
 
 def resolve_name(f: object) -> str | None:
-    """Return the name of a function, ``"torch.add"`` for ``torch.add``; None if it cannot be taken over."""
+    """Return the name of a function, ``"torch.add"`` for ``torch.add``; None if it cannot be overridden."""
     return overriding.name_of(f)
 
 
 def get_overridable_functions() -> dict[type | types.ModuleType, list[Function]]:
-    """Return the functions that a class can take over, by the module or class that has them."""
+    """Return the functions that a class can override, by the module or class that has them."""
     special = sys.modules.get("tenon.special")
     for name in special.__all__ if special is not None else ():
         hasattr(special, name)  # names of plugins are registered at their first use
@@ -100,7 +100,7 @@ def get_overridable_functions() -> dict[type | types.ModuleType, list[Function]]
 
 
 def get_ignored_functions() -> set[Function]:
-    """Return the functions that no class can take over, as they take no tensor."""
+    """Return the functions that no class can override, as they take no tensor."""
     return {
         f for members in overriding.NAMESPACES.values() for f in members.values() if id(f) in rerouting.BARE
     }
@@ -112,7 +112,7 @@ def get_default_nowrap_functions() -> set[Function]:
 
 
 def get_testing_overrides() -> dict[Function, Function]:
-    """Return, for each function that can be taken over, a function with its parameters that returns -1."""
+    """Return, for each function that can be overridden, a function with its parameters that returns -1."""
 
     def stand_in(function: Function) -> Function:
         def dummy(*args: object, **kwargs: object) -> int:

@@ -1,6 +1,6 @@
-"""``__torch_function__``: classes and modes that can take over a function of tensors before it runs.
+"""``__torch_function__``: classes and modes that override functions of tensors.
 
-Nothing here runs for plain tensors. Once a class or mode that takes over functions exists, ``rerouting.py``
+Nothing here runs for plain tensors. Once a class or mode that overrides functions exists, ``rerouting.py``
 has the public functions run ``call_overrides`` first (ADR 0038); until then they do not check for one.
 """
 
@@ -15,7 +15,7 @@ from tenon.engine.types import Nested
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 
-#: A function, method or accessor that can be taken over, with parameters and a result of its own.
+#: A function, method or accessor that can be overridden, with any parameters and result.
 Function: TypeAlias = Callable[..., Any]
 
 
@@ -57,7 +57,7 @@ def disabled(
     args: tuple[object, ...] = (),
     kwargs: dict[str, object] | None = None,
 ) -> Any:  # what ``function`` returns
-    """The ``__torch_function__`` of classes that take over no function: call ``function``."""
+    """The ``__torch_function__`` of classes that override no function: call ``function``."""
     with DisableTorchFunctionSubclass():
         return function(*args, **(kwargs or {}))
 
@@ -109,7 +109,7 @@ def name_of(function: Any) -> str | None:  # a function, a method or a property'
 
 
 def overloaded(values: Iterable[object]) -> list[Any]:  # objects with __torch_function__
-    """Return one of ``values`` for each class that can take over a function, in order, but with subclasses
+    """Return one of ``values`` for each class that can override a function, in order, but with subclasses
     before their base classes."""
     handlers: list[Any] = []  # objects with __torch_function__
     for value in values:
@@ -202,7 +202,7 @@ def converted(result: Nested, cls: type) -> Nested:
 
 
 def has_torch_function(relevant_args: Iterable[object]) -> bool:
-    """Whether the class of one of ``relevant_args`` takes over functions, or a mode is active."""
+    """Whether the class of one of ``relevant_args`` overrides functions, or a mode is active."""
     return (bool(STATE.modes) and STATE.off != 2) or (
         not STATE.off and any(can_override(type(each)) for each in relevant_args)
     )

@@ -1,4 +1,4 @@
-"""Reroute public functions through ``__torch_function__`` while a class or a mode takes over functions.
+"""Reroute public functions through ``__torch_function__`` while a class or a mode overrides functions.
 
 A check in every function would slow every call. Instead the code object of a function is replaced by one that
 checks; the function object, which callers store and compare, stays the same. See ADR 0038.
@@ -111,7 +111,7 @@ def restore_all() -> None:
 
 
 def rerouted_for(value: object) -> bool:
-    """Reroute functions if ``value``, which is no tensor, is the first object that can override them.
+    """Reroute functions if ``value``, which is not a tensor, is the first object that can override them.
 
     Return whether it is.
     """

@@ -95,7 +95,7 @@ class DataLoader(Generic[T_co]):
         if batch_sampler is not None:
             batch_size, drop_last = None, False
         if sampler is None and not self.stream and batch_sampler is None:
-            source: Any = dataset  # with a length, as it is no stream
+            source: Any = dataset  # with a length, as it is not a stream
             sampler = RandomSampler(source, generator=generator) if shuffle else SequentialSampler(source)
         if batch_sampler is None and batch_size is not None:
             check_batches(batch_size, drop_last)

@@ -174,7 +174,7 @@ def _initial(roots: Sequence[Value], grads: Sequence[Value | None], sweep: Sweep
 
 
 def _refuse_implicit(root: Value) -> NoReturn:
-    """Raise GradError: ``root`` is no real scalar, so that its gradient must be given."""
+    """Raise GradError: ``root`` is not a real scalar, so that its gradient must be given."""
     if root.raw.size != 1:
         raise GradError(
             "grad can be implicitly created only for scalar outputs, not for shape"

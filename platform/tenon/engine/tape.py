@@ -66,7 +66,7 @@ class Node:
     node_hooks: Hooks | None = None
     node_prehooks: Hooks | None = None
     residuals: tuple[Array, ...] = ()
-    output_avals: Any = None  # a tuple of Aval | None (an output that is no tensor), where it is known
+    output_avals: Any = None  # a tuple of Aval | None (an output that is not a tensor), where it is known
     packed: dict[int, Packed] | None = None  # what pack hooks made of saved values, by position or ``OUT``
     title: str = ""  # PyTorch's name, if this is the last of several nodes that are one in PyTorch
 

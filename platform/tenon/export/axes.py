@@ -58,7 +58,7 @@ def _read(text: str, place: str) -> Expression:
                 return size
         except (SyntaxError, BundleError, ValueError, RecursionError, MemoryError) as error:
             problem = str(error)
-    raise ArgumentError(f"dynamic= calls {place} {text!r}, which is no name: {problem}.")
+    raise ArgumentError(f"dynamic= calls {place} {text!r}, which is not a name: {problem}.")
 
 
 def symbol_names(axes: Axes) -> list[str]:

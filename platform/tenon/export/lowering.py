@@ -34,7 +34,7 @@ def lower(
 ) -> CapturedGraph:
     """Return a copy of ``graph`` whose calls are of ``ops`` (names) only.
 
-    ``rules`` has a function for each op that is replaced though it is no composite, or by other ops than its
+    ``rules`` has a function for each op that is not a composite but replaced, or by other ops than its
     parts. LoweringError lists every op without a replacement, with the modules that call it; without
     ``strict``, such calls stay unchanged.
 

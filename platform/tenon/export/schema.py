@@ -237,7 +237,7 @@ class _Reader:
             raise BundleError(f"nothing is stored as {owner!r:.200} that this may be a view of.")
         numbers = (offset, *strides)
         if any(type(n) is not int or n < 0 for n in numbers) or len(strides) != len(aval.shape):
-            raise BundleError(f"{numbers!r:.200} are no offset and strides of {aval!r}.")
+            raise BundleError(f"{numbers!r:.200} are not an offset and strides of {aval!r}.")
         last = offset + sum((size - 1) * stride for size, stride in zip(aval.shape, strides, strict=True))
         if 0 in aval.shape or last >= base.numel():
             raise BundleError(f"a view reaches element {last} of {owner!r:.200}, which has {base.numel()}.")

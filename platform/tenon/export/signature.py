@@ -58,7 +58,7 @@ class Signature:
     out_spec: TreeSpec
     #: For each leaf of it a ``Result``, or the plain value that was returned.
     returned: tuple[Leaf, ...]
-    #: Label of an input that is no argument -> "parameter", "buffer", "optimizer", "gradient" or "tensor".
+    #: Label of each input besides arguments -> "parameter", "buffer", "optimizer", "gradient" or "tensor".
     states: Mapping[str, str] = field(default_factory=dict)
     #: The scalar inputs, in the order of the graph.
     scalars: tuple[ScalarInput, ...] = ()

@@ -126,7 +126,7 @@ def affine(name: str, factor: int, shift: int) -> Size:
 
 
 def names_in(text: str) -> list[str]:
-    """Return the names in the text of an expression, in order; SyntaxError if it is no expression."""
+    """Return the names in the text of an expression, in order; SyntaxError if it is not an expression."""
     nodes = ast.walk(ast.parse(text, mode="eval"))
     return list(dict.fromkeys(node.id for node in nodes if isinstance(node, ast.Name)))
 

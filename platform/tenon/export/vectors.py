@@ -120,7 +120,7 @@ def _of_model(graph: CapturedGraph, runs: Sequence[Run], model: Callable[..., Ne
         excess = Vectors([Run(run.inputs, own)]).excess([run.outputs])
         if excess > 1:
             raise CaptureError(
-                f"the graph computes something else than the model: {excess:.3g} times the tolerance of "
+                f"the graph and the model compute different results: {excess:.3g} times the tolerance of "
                 f"{TOLERANCE}. Python may have decided by something that changed since the capture."
             )
         result.append(Run(run.inputs, own))

@@ -215,16 +215,16 @@ def _tensors(tree: Nested, name: str) -> tuple[list[Tensor], TreeSpec]:
 
 
 def vjp(func: Callable[..., Nested], *primals: Nested, has_aux: bool = False) -> tuple[Nested, ...]:
-    """Return ``(func(*primals), pull)``, where ``pull(cotangents)`` returns ``cotangents @ J`` for each
+    """Return ``(func(*primals), vjp_fn)``, where ``vjp_fn(cotangents)`` returns ``cotangents @ J`` for each
     primal.
 
-    With ``has_aux``, ``func`` returns ``(output, aux)``, and the result is ``(output, pull, aux)``.
+    With ``has_aux``, ``func`` returns ``(output, aux)``, and the result is ``(output, vjp_fn, aux)``.
     """
     run = _Run(func, primals, list(range(len(primals))))
     output, aux = _split(run.output, has_aux, "vjp(f, *primals)")
     outputs, spec = _tensors(output, "vjp(f, *primals)")
 
-    def pull(cotangents: Nested, retain_graph: bool = True, create_graph: bool | None = None) -> Nested:
+    def vjp_fn(cotangents: Nested, retain_graph: bool = True, create_graph: bool | None = None) -> Nested:
         vectors, own = tree_flatten(cotangents)
         if own != spec:
             raise GradError(
@@ -240,7 +240,7 @@ def vjp(func: Callable[..., Nested], *primals: Nested, has_aux: bool = False) ->
         return run.nested(grads, tuple(range(len(primals))))
 
     result = run.finished(output)
-    return (result, pull, run.finished(aux)) if has_aux else (result, pull)
+    return (result, vjp_fn, run.finished(aux)) if has_aux else (result, vjp_fn)
 
 
 def jvp(
@@ -288,7 +288,7 @@ def _pushed(run: _Run, outputs: list[Tensor], directions: list[Tensor], strict: 
     if strict and len(reached) < len(outputs):
         raise GradError("jvp: an output is independent of the inputs. This is not allowed in strict mode.")
     with enable_grad(), computing_tangents():
-        seeds = [_own(ones_like(o.detach())) for o in reached]  # rules may be linear by logarithms
+        seeds = [_own(ones_like(o.detach())) for o in reached]  # 1, as rules may use logarithms
         pulled = (
             differentiate(reached, run.leaves, seeds, create_graph=True, allow_unused=True) if seeds else ()
         )
@@ -312,12 +312,12 @@ def _pushed(run: _Run, outputs: list[Tensor], directions: list[Tensor], strict: 
 
 
 def linearize(func: Callable[..., Nested], *primals: Nested) -> tuple[Nested, Callable[..., Nested]]:
-    """Return ``(func(*primals), push)``, where ``push(*tangents)`` returns ``J @ tangents``."""
+    """Return ``(func(*primals), jvp_fn)``, where ``jvp_fn(*tangents)`` returns ``J @ tangents``."""
 
-    def push(*tangents: Nested) -> Nested:
+    def jvp_fn(*tangents: Nested) -> Nested:
         return jvp(func, primals, tangents)[1]
 
-    return func(*primals), push
+    return func(*primals), jvp_fn
 
 
 def jacrev(

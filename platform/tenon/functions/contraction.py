@@ -166,7 +166,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
             f"{list(x2.raw.shape)}"
         )
     if _multiplies(x1, x2, p, compute_mode):
-        if x1.dtype is float16:  # the difference of two squares beyond its range would be no number
+        if x1.dtype is float16:  # the difference of two squares beyond its range would be NaN
             return cdist(x1.float(), x2.float(), p, compute_mode).to(x1.dtype)
         squares = x1.square().sum(-1, True) + x2.square().sum(-1).unsqueeze(-2) - 2 * (x1 @ x2.mT)
         positive = squares > 0

@@ -301,7 +301,7 @@ def frombuffer(
     """Return a vector over the memory of ``buffer``, or of a copy if it is read-only (torch.frombuffer).
 
     ``count`` is the number of elements (-1: all), ``offset`` the number of bytes before them. ArgumentError
-    if the buffer is too short or its length no multiple of the element size.
+    if the buffer is too short or its length is not a multiple of the element size.
     """
     kind = dtypes.as_dtype(dtype)
     try:
@@ -364,7 +364,7 @@ def from_dlpack(ext_tensor: Any) -> Tensor:  # of any library
         return from_numpy(dlpack.array_of(ext_tensor))
     if not hasattr(ext_tensor, "__dlpack__"):
         raise ArgumentError(
-            f"from_dlpack received {type(ext_tensor).__name__}, which is no DLPack capsule and has no"
+            f"from_dlpack received {type(ext_tensor).__name__}, which is not a DLPack capsule and has no"
             " __dlpack__."
         )
     try:

@@ -45,7 +45,7 @@ def tree_flatten_spec(pytree: Any, spec: TreeSpec) -> list[Any]:  # leaves of an
         return [pytree]
     if spec.type not in SUPPORTED_NODES:
         raise TreeError(
-            f"tree_flatten_spec: {spec.type} is no container that is known here. Call"
+            f"tree_flatten_spec: {spec.type} is not a registered container. Call"
             " tenon.fx._pytree.register_pytree_flatten_spec with a function that lists its children."
         )
     children = SUPPORTED_NODES[spec.type](pytree, spec)

@@ -94,7 +94,7 @@ class Graph:
             raise AssertionError("target must not be None for call_function op")
         return [node for node in self.nodes if node.op == op and (target is None or node.target == target)]
 
-    # Nodes are made.
+    # Creating nodes.
 
     def create_node(
         self,

@@ -120,7 +120,7 @@ class GraphModule(Module):
     # Submodules.
 
     def add_submodule(self, target: str, m: Module) -> bool:
-        """Set the submodule at a path and create missing parents; return False if a parent is no module."""
+        """Set the submodule at a path, with missing parents; return False if a parent is not a module."""
         *prefix, field = target.split(".")
         module: Module = self
         for name in prefix:

@@ -22,7 +22,7 @@ def holder_of(root: Module, path: str) -> tuple[Module | None, str]:
 
 
 def assign(value: object, root: Module, path: str) -> None:
-    """Set the attribute at ``path``; a tensor that is no parameter becomes a buffer."""
+    """Set the attribute at ``path``; a tensor that is not a parameter becomes a buffer."""
     *names, last = path.split(".")
     holder: Any = root  # a module
     for name in names:

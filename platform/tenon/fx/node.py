@@ -325,7 +325,7 @@ def map_aggregate(a: Argument, fn: Callable[[Argument], Argument]) -> Argument:
 def map_arg(a: Argument, fn: Callable[[Node], Argument]) -> Argument:
     """Return ``a`` with ``fn`` applied to the nodes in it."""
     if not callable(fn):
-        raise AssertionError(f"map_arg(a, fn): fn is no function but {fn!r}")
+        raise AssertionError(f"map_arg(a, fn): fn is not a function but {fn!r}")
     return aggregate(a, lambda leaf: fn(leaf) if isinstance(leaf, Node) else leaf)
 
 

@@ -164,7 +164,7 @@ def restore(module: GraphModule, state: Named, source: str) -> None:
     _check_tree(nodes)
     for row in nodes:
         if type(row) is not list or len(row) != 5 or row[0] not in _OPS or type(row[1]) is not str:
-            raise CheckpointError("a node of a graph is no list of op, name, target, args and kwargs")
+            raise CheckpointError("a node of a graph is not a list of op, name, target, args and kwargs")
         restored.append(_read_node(graph, row, restored, source))
     module.__setstate__((state, graph, name))
 
@@ -187,7 +187,7 @@ def _read_node(graph: Graph, row: list[Any], nodes: list[Node], source: str) -> 
     target = _read_target(op, written, source)
     read_args, read_kwargs = _read(args, nodes), _read(kwargs, nodes)
     if type(read_args) is not tuple or type(read_kwargs) is not dict:
-        raise CheckpointError(f"the arguments of node {name!r} are no tuple and dict")
+        raise CheckpointError(f"the arguments of node {name!r} are not a tuple and a dict")
     if not all(type(key) is str and key.isidentifier() and not keyword.iskeyword(key) for key in read_kwargs):
         raise CheckpointError(f"the keyword arguments of node {name!r} have no names")
     if target is getattr and not (len(read_args) >= 2 and _is_public(read_args[1])):
@@ -216,14 +216,14 @@ def _read_target(op: str, written: object, source: str) -> Any:  # a function or
             if not all(type(part) is str for part in (name, overload)) or not _is_public(name.strip("_")):
                 _unsafe(source, f"calls the operator {written[1:]}")
             if not callable(getattr(Tensor, name, None)):
-                _unsafe(source, f"calls the operator {name!r}, which is no method of a tensor")
+                _unsafe(source, f"calls the operator {name!r}, which is not a method of a tensor")
             return Operator(name, overload)
         function = _table().get(written) if type(written) is str else None
         if function is None:
             _unsafe(source, f"calls {written!r}")
         return function
     if type(written) is not str:
-        raise CheckpointError(f"the target of a {op} is no name")
+        raise CheckpointError(f"the target of a {op} is not a name")
     if op == "placeholder" and not _is_public(written.lstrip("*").lstrip("_")):
         _unsafe(source, f"has an argument {written!r}")
     if op == "call_method" and not _is_public(written):
@@ -248,7 +248,7 @@ def _read(written: Any, nodes: list[Node]) -> Nested:  # what _written has writt
             raise CheckpointError(f"an argument of a node is a {type(written).__name__}")
         return written
     if len(written) != 2 or type(written[0]) is not str:
-        raise CheckpointError("an argument of a node is no list of its kind and its value")
+        raise CheckpointError("an argument of a node is not a list of two, its kind and its value")
     kind, value = written
     if kind == "node":
         if type(value) is not int or not 0 <= value < len(nodes):
@@ -268,5 +268,5 @@ def _read_pairs(
     value: list[Nested], nodes: list[Node]
 ) -> list[tuple[Nested, Nested]]:  # what _written has written
     if not all(type(pair) is list and len(pair) == 2 for pair in value):
-        raise CheckpointError("a dictionary among the arguments of a node is no list of pairs")
+        raise CheckpointError("a dictionary among the arguments of a node is not a list of pairs")
     return [(_read(key, nodes), _read(item, nodes)) for key, item in value]

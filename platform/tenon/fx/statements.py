@@ -112,7 +112,7 @@ class Statements:
         return self.add_global(type_name(kind), kind)
 
     def expression(self, value: Argument) -> Any:  # what has the expression as its repr
-        """Return ``value`` with each leaf whose ``repr`` is no expression replaced by a ``Text`` whose
+        """Return ``value`` with each leaf whose ``repr`` is not an expression replaced by a ``Text`` whose
         ``repr`` is."""
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fields = ", ".join(repr(self.expression(item)) for item in value)

@@ -372,7 +372,7 @@ def _inferable(value: NodeArgument) -> object:
 
 
 def shown_ref(ref: NodeArgument, names: Mapping[Node, str]) -> str:
-    """Return ``"%3"``, ``"%3.1"`` for a second output, or the repr of a value that is no reference."""
+    """Return ``"%3"``, ``"%3.1"`` for a second output, or the repr of a value that is not a reference."""
     if ref.__class__ is not Ref:
         return repr(ref)
     return names[ref.node] + (f".{ref.index}" if ref.index else "")

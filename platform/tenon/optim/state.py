@@ -56,7 +56,7 @@ def load(optimizer: Optimizer, state_dict: StateDict) -> None:
     missing = [key for key in ("state", "param_groups") if key not in saved]
     if missing:
         raise OptimizerStateError(
-            f"this is no optimizer's state dict: it lacks {' and '.join(map(repr, missing))}, and has "
+            f"this is not an optimizer's state dict: it lacks {' and '.join(map(repr, missing))}, and has "
             f"{sorted(map(str, saved))}. Pass what optimizer.state_dict() returned."
         )
     own, saved_groups = optimizer.param_groups, copy.deepcopy(saved["param_groups"])

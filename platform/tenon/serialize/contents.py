@@ -50,7 +50,7 @@ def format_path(path: Path) -> str:
 
 
 class MarkedStep(str):
-    """A step of a key path that is no subscript, such as an attribute, formatted verbatim."""
+    """A step of a key path that is not a subscript, such as an attribute, formatted verbatim."""
 
     __slots__ = ()
 

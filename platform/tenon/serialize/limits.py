@@ -116,7 +116,7 @@ def cut(error: BaseException | str) -> str:
 
 
 def _single(value: object) -> str:
-    """Return a value that is no container for a message, or else its type."""
+    """Return a value that is not a container for a message, or else its type."""
     if isinstance(value, (str, bytes)):
         return repr(value[:80])
     if value is None or isinstance(value, (bool, int, float, complex)):

@@ -161,7 +161,7 @@ def restore(module: Module, state: object, source: str) -> None:
     """
     kind = type(module)
     if type(state) is not dict or any(type(name) is not str for name in state):
-        raise CheckpointError(f"the attributes of a {kind.__name__} are no dict of names")
+        raise CheckpointError(f"the attributes of a {kind.__name__} are not a dict of names")
     for registry, member in _REGISTRIES.items():
         members = state.get(registry)
         if not isinstance(members, dict) or not all(
@@ -169,7 +169,7 @@ def restore(module: Module, state: object, source: str) -> None:
             for name, value in members.items()
         ):
             raise CheckpointError(
-                f"{registry} of a {kind.__name__} holds something else than {member.__name__}s"
+                f"{registry} of a {kind.__name__} holds something other than {member.__name__}s"
             )
     if type(state.get("training")) is not bool:
         raise CheckpointError(f"a {kind.__name__} that is neither training nor evaluating")

@@ -107,7 +107,7 @@ def set_default_load_endianness(endianness: LoadEndianness | None) -> None:
     """Set the byte order assumed for files without a byte order mark."""
     if not isinstance(endianness, LoadEndianness) and endianness is not None:
         raise TypeError(
-            f"Invalid argument type in function set_default_load_endianness: {endianness!r} is no "
+            f"Invalid argument type in function set_default_load_endianness: {endianness!r} is not a "
             "LoadEndianness."
         )
     load.endianness = endianness

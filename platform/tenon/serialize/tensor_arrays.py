@@ -122,9 +122,9 @@ class Arrays:
         try:
             header = json.loads(self._file.read(length).decode(), object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
-            self._broken(f"its header is no JSON: {cut(error)}")
+            self._broken(f"its header is not JSON: {cut(error)}")
         if type(header) is not dict:
-            self._broken("its header is no JSON object")
+            self._broken("its header is not a JSON object")
         return header, start + 8 + length
 
     def _check_entries(self, size: int) -> None:
@@ -162,9 +162,9 @@ class Arrays:
         try:
             document = json.loads(text, object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:
-            self._broken(f"its manifest is no JSON: {cut(error)}")
+            self._broken(f"its manifest is not JSON: {cut(error)}")
         if type(document) is not dict:
-            self._broken("its manifest is no JSON object")
+            self._broken("its manifest is not a JSON object")
         document = MANIFEST.upgrade(document, document.get("schema"), self.source)
         arrays = document.get("arrays")
         if type(arrays) is not dict or set(arrays) != set(self.entries):

@@ -30,7 +30,7 @@ from tenon.serialize.migrate import MANIFEST
 from tenon.serialize.packing import Packing, View
 from tenon.serialize.placement import Placement
 from tenon.serialize.tensor_arrays import CHUNK, DIGEST, METADATA, NAMES, OURS, ArrayEntry, Arrays
-from tenon.serialize.unchecked import say
+from tenon.serialize.unchecked import warn_unchecked
 from tenon.serialize.zip_writer import Writable
 from tenon.tensors.tensor import Tensor
 
@@ -145,7 +145,7 @@ def read(file: BinaryIO, placement: Placement) -> object:
     try:
         if arrays.document is None:
             found = {name: _plain(arrays, name) for name in arrays.entries}
-            say(source, "safetensors files of other programs have none")
+            warn_unchecked(source, "safetensors files of other programs have none")
             return found
         tensors = [_tensor(arrays, row) for row in arrays.document["tensors"]]
         return manifest.decode(arrays.document["structure"], tensors)

@@ -122,7 +122,7 @@ def _tensor_v3(
 ) -> Tensor:
     """``torch._utils._rebuild_tensor_v3``, whose storage is bytes."""
     if not isinstance(storage, LoadedStorage) or not isinstance(kind, dtype):
-        raise CheckpointError("a tensor is built from something else than a storage and a dtype")
+        raise CheckpointError("a tensor is built from something other than a storage and a dtype")
     tensor = _with_metadata(allowance, _view(storage, kind, offset, size, stride), metadata)
     return tensor.requires_grad_(True) if requires_grad is True else tensor
 
@@ -178,7 +178,7 @@ def _parameter_with_state(
 def _from_type(allowance: Allowance, build: object, kind: object, args: object, state: object) -> Tensor:
     """``torch._tensor._rebuild_from_type_v2``: a tensor with attributes."""
     if not isinstance(build, Constructor) or not isinstance(kind, Constructor):
-        raise CheckpointError("a tensor is rebuilt by something that is no constructor")
+        raise CheckpointError("a tensor is rebuilt by something that is not a constructor")
     tensor = build(*_exactly(args, tuple, list))
     if not isinstance(tensor, Tensor):
         raise CheckpointError(f"a {type(tensor).__name__} where a tensor belongs")
@@ -219,7 +219,7 @@ def _from_cpu_tensor(
 ) -> Tensor:
     """``torch._utils._rebuild_device_tensor_from_cpu_tensor``: a tensor of a device without storages."""
     if not isinstance(data, Tensor) or not isinstance(kind, dtype):
-        raise CheckpointError("a device tensor is built from something else than a tensor and a dtype")
+        raise CheckpointError("a device tensor is built from something other than a tensor and a dtype")
     allowance.take(math.prod(data.shape) * max(kind.itemsize, data.dtype.itemsize))
     raw = np.asarray(data._backend.to_host(data.raw)).astype(kind.numpy)
     return Tensor._of(raw, data._backend).requires_grad_(requires_grad is True)
@@ -279,7 +279,7 @@ def _ordered_dict(allowance: Allowance, items: object = ()) -> OrderedDict[objec
     pairs = _exactly(items, list, tuple)
     allowance.take_copy(pairs)
     if not all(type(pair) in (list, tuple) and len(pair) == 2 for pair in pairs):
-        raise CheckpointError("an OrderedDict is built from something else than pairs")
+        raise CheckpointError("an OrderedDict is built from something other than pairs")
     for key, _ in pairs:
         check_key(key, allowance)
     return OrderedDict(map(tuple, pairs))

@@ -24,7 +24,7 @@ from tenon.serialize.pickle_writer import PickleWriter, is_typed
 from tenon.serialize.placement import Placement
 from tenon.serialize.torch_globals import StorageClass, torch_globals
 from tenon.serialize.torch_zip import byteswap
-from tenon.serialize.unchecked import say
+from tenon.serialize.unchecked import warn_unchecked
 from tenon.serialize.zip_writer import Writable
 
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C
@@ -98,7 +98,7 @@ def read(file: BinaryIO, placement: Placement, encoding: str = "utf-8", layers: 
     found = PickleReader(
         io.BytesIO(tree), torch_globals(layers, allowance), storages.find, source, encoding, allowance
     ).load()
-    say(source, "files in PyTorch's format of before 1.6 have none")
+    warn_unchecked(source, "files in PyTorch's format of before 1.6 have none")
     return found
 
 
@@ -125,7 +125,7 @@ def _skip(file: BinaryIO, source: str) -> bytes:
 
 
 def _text(value: object) -> str | None:
-    """``value`` as a string, which may be one of Python 2; None if it is no string."""
+    """``value`` as a string, which may be one of Python 2; None if it is not a string."""
     if type(value) is bytes and value.isascii():
         return value.decode("ascii")
     return value if type(value) is str else None
@@ -219,7 +219,7 @@ def _part(view: object, count: object) -> tuple[int, int, str] | None:
         key, start, size = _text(view[0]), view[1], view[2]
         if key is not None and type(start) is type(size) is int and 0 <= start <= start + size <= count:
             return start, size, key
-    raise CheckpointError(f"a part {short(view)} of a storage of {short(count)} elements is none")
+    raise CheckpointError(f"a storage of {short(count)} elements has no part {short(view)}")
 
 
 def _exactly(file: BinaryIO, nbytes: int) -> np.ndarray | None:

@@ -30,7 +30,7 @@ from tenon.serialize.pickle_writer import PickleWriter
 from tenon.serialize.placement import Placement
 from tenon.serialize.safe_globals import globals_in
 from tenon.serialize.torch_globals import StorageClass, torch_globals
-from tenon.serialize.unchecked import say
+from tenon.serialize.unchecked import warn_unchecked
 from tenon.serialize.zip_checks import BROKEN, data_offset, opened
 from tenon.serialize.zip_writer import Writable, ZipWriter
 
@@ -92,7 +92,7 @@ def read(
     table = torch_globals(layers, reader.allowance)
     found = PickleReader(tree, table, reader.storage, placement.source, encoding, reader.allowance).load()
     if any(info.file_size and not hasattr(info, "CRC") for info in reader.infos.values()):
-        say(placement.source, "it was saved without them (set_crc32_options, skip_data)")
+        warn_unchecked(placement.source, "it was saved without them (set_crc32_options, skip_data)")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Say once in a process that a file has no checksums, so that damage to its numbers cannot be noticed."""
+"""Warn once per process that a file has no checksums, so that damage to its numbers cannot be detected."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from tenon.errors import UncheckedFileWarning
 _said = False
 
 
-def say(source: str, reason: str) -> None:
+def warn_unchecked(source: str, reason: str) -> None:
     """Warn that ``source`` has no checksums because of ``reason``, unless a warning was issued before.
 
-    To be called by what ``load`` calls through ``_read``, so that the warning shows the line of the caller.
-    Where the warning is turned into an error, each such file raises it.
+    The functions that ``load`` calls through ``_read`` call this directly, so that the warning shows the line
+    of ``load``'s caller.
+    If warnings are errors, each such file raises.
     """
     global _said
     if _said:
         return
     warnings.warn(
         f"{source} has no checksums, as {reason}: damage to its numbers would not be noticed. tenon.save"
-        " writes files that have them. This is said once in a process; filter"
+        " writes files that have them. This warning is issued once per process; filter"
         " tenon.errors.UncheckedFileWarning to silence it, or to refuse such files.",
         UncheckedFileWarning,
         stacklevel=5,

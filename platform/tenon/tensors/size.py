@@ -46,7 +46,7 @@ class Size(tuple[int, ...]):
 
 
 def _integer(size: SupportsIndex, position: int) -> int:
-    """Return ``size`` as an int; TypeError, naming its ``position``, if it is no integer."""
+    """Return ``size`` as an int; TypeError, naming its ``position``, if it is not an integer."""
     try:
         return int(operator.index(size))
     except TypeError:

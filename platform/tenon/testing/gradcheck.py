@@ -38,7 +38,7 @@ def check_gradients(
     finite differences.
 
     ``arrays`` are host arrays (floating ones in float64) or numbers; ``active`` are the positions of those
-    to differentiate by, ``outputs`` is how many of the outputs are checked (0: all).
+    whose gradients are checked, ``outputs`` is how many of the outputs are checked (0: all).
     """
     active_indices = (
         tuple(active) if active is not None else tuple(i for i, a in enumerate(arrays) if _floating(a))

@@ -302,7 +302,7 @@ def _check_values(layer: Mapping[str, object], path: tuple[str, ...] = ()) -> No
             if isinstance(number, int) and not -(2**63) <= number < 2**64:
                 raise ConfigError(f"{'.'.join(here)} = {_shortened(number)}: does not fit in 64 bits")
             if isinstance(number, float) and math.isnan(number):
-                raise ConfigError(f"{'.'.join(here)} = nan: is no number")
+                raise ConfigError(f"{'.'.join(here)} = nan: is not a number")
 
 
 def _check_finite(section: str, options: object) -> None:

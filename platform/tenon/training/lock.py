@@ -36,7 +36,7 @@ from tenon.errors import TrainingError
 NAME = "lock.json"
 BEAT = 10.0
 STALE = 120.0
-"""Seconds without a sign of life after which an owner on another host is taken for dead."""
+"""Seconds without a renewal of the lock after which an owner on another host is considered dead."""
 DYING_TIME = 5.0
 """Longest wait in seconds for the processes of an earlier attempt of the same launch to be gone."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP}
@@ -175,7 +175,7 @@ def _record_end(folder: Path, owner: Owner) -> None:
     process = owner.get("process")
     record = failure_record.make(
         0, 0, str(owner.get("host", "")), process if isinstance(process, int) else 0, None, "", 0,
-        reported=False, reason=f"ended without a word some time after {began}: the next job found its lock",
+        reported=False, reason=f"ended without a report some time after {began}: the next job found its lock",
     )  # fmt: skip
     failure_record.write(str(folder), record)
 

@@ -269,7 +269,7 @@ def _required(recipe: Recipe | None) -> Recipe:
 
 
 def _call(make: Callable[..., Built], options: Mapping[str, object], section: str) -> Built:
-    """``make(**options)``; ConfigError for an option that is no parameter of ``make``, or that it refuses.
+    """``make(**options)``; ConfigError for an option that is not a parameter of ``make``, or that it rejects.
 
     Without options an error is the code's own, and keeps its traceback.
     """
@@ -280,7 +280,7 @@ def _call(make: Callable[..., Built], options: Mapping[str, object], section: st
 def check_options(
     make: Callable[..., object], options: Mapping[str, object], section: str, skip: tuple[str, ...] = ()
 ) -> None:
-    """ConfigError for an option that is no parameter of ``make``, or is listed in ``skip``."""
+    """ConfigError for an option that is not a parameter of ``make``, or is listed in ``skip``."""
     try:
         parameters = inspect.signature(make).parameters
     except ValueError:

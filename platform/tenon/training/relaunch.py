@@ -37,7 +37,7 @@ from tenon.training import checkpoint, command, signals
 from tenon.training.session import fresh_folder
 
 _HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
-_GONE = re.compile(r" (was killed by SIG\w+|left with exit status .*|ended without a word)$")
+_GONE = re.compile(r" (was killed by SIG\w+|left with exit status .*|ended without a report)$")
 _MEMORY = "; dmesg shows whether memory ran out"
 _FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command.REFUSED}
 

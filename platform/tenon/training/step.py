@@ -63,7 +63,7 @@ def to_device(batch: Nested, session: Session) -> Nested:
 
 
 def unpack(batch: Nested) -> tuple[Nested, Nested]:
-    """Split a batch into ``(inputs, targets)``; TrainingError if it is no pair."""
+    """Split a batch into ``(inputs, targets)``; TrainingError if it is not a pair."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
     raise TrainingError(

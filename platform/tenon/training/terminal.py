@@ -60,7 +60,7 @@ def _field(process: int, name: str) -> str | None:
 
 
 def _size(device: Path) -> os.terminal_size | None:
-    """The size of the terminal ``device``; None if it is no terminal, as ``/dev/null``."""
+    """The size of the terminal ``device``; None if it is not a terminal, as ``/dev/null``."""
     try:
         descriptor = os.open(device, os.O_RDONLY | os.O_NOCTTY)
     except OSError:

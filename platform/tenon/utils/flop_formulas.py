@@ -27,7 +27,7 @@ flop_registry: dict[Operator, Formula] = {}
 OWN: set[Formula] = set()
 
 
-def get_shape(value: Any) -> Any:  # a tensor gives its shape, a shape is one
+def get_shape(value: Any) -> Any:  # a tensor, or a shape
     """Return the shape of a tensor; anything else unchanged."""
     return value.shape if isinstance(value, Tensor) else value
 

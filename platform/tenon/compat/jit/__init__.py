@@ -1,8 +1,8 @@
 """``torch.jit``: traces are ``tenon.export.jit``; scripts stay Python, as there is no TorchScript.
 
-``script`` (``scripting.py``) returns its argument, which computes the same, and warns once that it stays
-Python, as libraries call it when they are imported. What PyTorch's does not compile, and what only a script
-could do, as ``save``, raises UnsupportedError and names ``trace``. Annotations for the compiler (``ignore``,
+``script`` (``scripting.py``) returns its argument uncompiled, with one warning per process, as libraries call
+it at import. Arguments that PyTorch's compiler rejects, and attributes that only compiled functions have,
+such as ``save``, raise UnsupportedError, which names ``trace``. Annotations for the compiler (``ignore``,
 ``unused``, ``export``, ``annotate``, ``Final``) return their argument, as in PyTorch outside of a script.
 """
 
@@ -128,7 +128,7 @@ def interface(obj: T) -> T:
 
 
 def script_if_tracing(function: T) -> T:
-    """Return ``function``: a trace follows it as it goes."""
+    """Return ``function``: a trace records the ops that it calls."""
     return function
 
 

@@ -1,8 +1,9 @@
-"""``torch.jit.script``: there is no TorchScript, so what is scripted stays Python.
+"""``torch.jit.script``: there is no TorchScript, so functions and modules remain Python.
 
-What PyTorch's compiler takes is returned as it is; what it refuses whatever the code in it, such as a lambda,
-is refused here too, so that a program which passes here fails for that reason nowhere. A scripted function
-has the attributes of PyTorch's ``ScriptFunction``, each of which says what to use instead.
+Arguments that PyTorch's compiler accepts are returned unchanged. Those that it rejects regardless of their
+code, such as lambdas, are rejected here too, so that a program which runs here does not fail in PyTorch for
+that reason. A scripted function has the attributes of PyTorch's ``ScriptFunction``; using one raises an error
+that names the replacement.
 """
 
 from __future__ import annotations
@@ -22,15 +23,16 @@ T = TypeVar("T")
 
 
 class NotScriptableError(ArgumentError, TypeError):
-    """``script`` got what is no module, function, class, list or dict."""
+    """The argument of ``script`` is not a module, function, class, list or dict."""
 
 
 def script(obj: T, *args: object, **options: object) -> T:
-    """Return ``obj``, which stays Python, and warn of it once per process; ``PYTORCH_JIT=0`` only returns it.
+    """Return ``obj`` uncompiled, with one warning per process; without one if ``PYTORCH_JIT=0``.
 
-    A trace is returned without a warning. Refused is what TorchScript has not at all: lambdas, coroutines,
-    generators, functions with ``*args``, classes of modules, and values that are no code. Functions get the
-    attributes of a ``ScriptFunction``, as ``save`` and ``code``, which say what to do instead.
+    A trace is returned without a warning. UnsupportedError for lambdas, coroutines, generators, functions
+    with ``*args`` and classes of modules, which TorchScript does not support; NotScriptableError for values
+    that are not code. Functions get the attributes of a ``ScriptFunction``, such as ``save``; using one
+    raises an error that names the replacement.
     """
     if isinstance(obj, ScriptFunction | ScriptModule) or environment("PYTORCH_JIT") == "0":
         return obj
@@ -53,7 +55,7 @@ def script(obj: T, *args: object, **options: object) -> T:
 
 #: The first argument of ``script``; nonempty once the warning was issued.
 _warned: list[object] = []
-#: What a ``ScriptFunction`` has and a function has not.
+#: Attributes of a ``ScriptFunction`` that functions do not have.
 _OF_SCRIPTS = ("save", "save_to_buffer", "code", "graph", "inlined_graph", "graph_for", "schema")
 
 
@@ -92,7 +94,7 @@ class Absent:
 
 
 def _refuse(obj: object) -> None:
-    """Raise unless PyTorch's ``script`` takes what is like ``obj``."""
+    """Raise if PyTorch's ``script`` would reject ``obj`` regardless of its code."""
     if isinstance(obj, type) and issubclass(obj, Module):
         raise UnsupportedError(
             f"torch.jit.script: type {obj!r} cannot be compiled since it inherits from nn.Module. Pass an "
@@ -101,7 +103,7 @@ def _refuse(obj: object) -> None:
     function = inspect.unwrap(obj) if isinstance(obj, FunctionType) else obj
     if isinstance(function, FunctionType):
         if (function.__module__ or "").partition(".")[0] == "tenon":
-            return  # PyTorch's functions can be scripted; these may be written in another way
+            return  # PyTorch can script its own functions, which may be written differently
         problem = _problem(function)
         if problem:
             code = function.__code__

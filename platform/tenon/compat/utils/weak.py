@@ -73,7 +73,7 @@ class WeakIdKeyDictionary(MutableMapping[K, V]):
     def __contains__(self, key: object) -> bool:
         try:
             return self.ref_type(key) in self.data  # type: ignore[arg-type]
-        except TypeError:  # no weak reference to it is possible, so it is no key
+        except TypeError:  # no weak reference to it is possible, so it is not a key
             return False
 
     def __len__(self) -> int:

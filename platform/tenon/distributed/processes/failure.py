@@ -146,7 +146,7 @@ class Guard:
         self._leave(status)
 
     def _on_fork(self) -> None:
-        """In a forked child: leave crashes and signals to it, as it is no rank."""
+        """In a forked child: leave crashes and signals to it, as it is not a rank."""
         if self.testimony is not None:
             self.testimony.forget()
 

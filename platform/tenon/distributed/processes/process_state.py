@@ -54,7 +54,7 @@ def zombie_status(process: int) -> int | None:
 
 
 def alive(process: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
+    """Whether there is such a process, and it is not a zombie."""
     return (_fields(process) or ["Z"])[0] not in "ZX"
 
 

@@ -164,7 +164,7 @@ class Witness:
         return ended
 
     def _judge(self, ended: list[tuple[int | str, int | None]]) -> None:
-        """Report the first of those that have ended, unless that is no failure or has been reported."""
+        """Report the first of those that have ended, unless that is not a failure or has been reported."""
         launchers = [(who, status) for who, status in ended if isinstance(who, str)]
         ranks = [(who, status) for who, status in ended if isinstance(who, int) and self._failed(who, status)]
         reported = self.told or self.table.reporter is not None
@@ -198,7 +198,7 @@ class Witness:
         elif code is not None:
             reason = f"left with exit status {code} before the end of its program"
         else:
-            reason = "ended without a word"
+            reason = "ended without a report"
         self._tell(rank, reason, number or None, code, note, certain=self._is_certain(rank, status))
 
     def _all_left(self) -> bool:

@@ -83,7 +83,7 @@ class Testimony:
             self._descriptor = -1
 
     def forget(self) -> None:
-        """In a forked child, which is no rank: write nothing for the rank any more."""
+        """In a forked child, which is not a rank: write nothing for the rank any more."""
         if self._crashes:
             faulthandler.disable()
         if self._signals:

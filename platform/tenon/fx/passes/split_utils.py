@@ -205,7 +205,7 @@ def _set_path(root: HolderModule, path: str, value: object) -> None:
 
 
 def move_non_tensor_nodes_on_boundary(subgraphs: list[Subgraph]) -> None:
-    """Move nodes whose results are no tensors into the subgraph that uses them, so that only tensors cross
+    """Move nodes whose results are not tensors into the subgraph that uses them, so that only tensors cross
     borders.
 
     Such a node moves if all of its users are in one other subgraph.

@@ -77,7 +77,7 @@ class FxNetAccNodesFinder:
         self.acc_nodes: NodeSet = set()
 
     def reduce_acc_nodes_non_tensor_input(self) -> None:
-        """Remove nodes with an input from the CPU that is no tensor, and the nodes that depend on them."""
+        """Remove nodes with an input from the CPU that is not a tensor, and the nodes that depend on them."""
         self._remove(
             [n for n in self.module.graph.nodes if n.op in CALLABLE_NODE_OPS and n not in self.acc_nodes],
             lambda node: list(node.users),

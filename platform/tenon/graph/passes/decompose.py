@@ -154,7 +154,7 @@ class Calls(Builder):
         """Append a call of ``op``, which has one output; return its value."""
         values = [a for a in args if isinstance(a, Value)]
         if values and all(v.weak for v in values):
-            raise NotFusableError(f"{op.name} of numbers that change is no call.")
+            raise NotFusableError(f"{op.name} of numbers that change is not a call.")
         inputs = ((1.0 if a.weak else a.aval) if isinstance(a, Value) else a for a in args)
         aval = getattr(META.raw, op.name)(*inputs, **attrs)
         if not isinstance(aval, Aval):

@@ -39,7 +39,7 @@ def _check_shape(weight: Tensor, rows: int, columns: int) -> None:
 
 
 def _sizes(embeddings: Tensor) -> tuple[int, int]:
-    """Return the numbers of rows and columns of a table; raise OptionError if it is no matrix."""
+    """Return the numbers of rows and columns of a table; raise OptionError if it is not a matrix."""
     if embeddings.dim() != 2:
         raise OptionError(f"Embeddings parameter is expected to be 2-dimensional, got {embeddings.dim()}")
     rows, columns = embeddings.shape

@@ -1,8 +1,9 @@
 """Allocation and release of arrays, each owned by the op that allocated it, and of compiled programs' arenas.
 
 Only memory that an op's result owns is counted: neither views nor arrays from outside. The release of an
-array is detected by a weak reference to it, the block. The records refer to the block, and then whoever took
-them; without a reference to the block, the release is not reported. An arena is freed with its program.
+array is detected by a weak reference to it, the block. The records refer to the block, and so does the code
+that has taken them: without a reference to the block, its release is not reported. An arena is freed with its
+program.
 """
 
 from __future__ import annotations

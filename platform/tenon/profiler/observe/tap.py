@@ -50,7 +50,7 @@ now = time.perf_counter_ns
 #: Backends whose ops have completed when they return.
 _HOST = frozenset(("cpu", "meta"))
 #: The interval in nanoseconds between calls of the owner, which flushes, so that memory is bounded.
-PATIENCE = 50_000_000
+FLUSH_INTERVAL = 50_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,8 @@ class Options:
 
 
 class Tap:
-    """Records everything between ``open`` and ``close``; ops call ``due`` with the tap every ``PATIENCE``.
+    """Records everything between ``open`` and ``close``; ops call ``due`` with the tap every
+    ``FLUSH_INTERVAL``.
 
     At most one tap is open in a process. Records are in ``lanes``, one for each thread.
     """
@@ -144,7 +145,7 @@ class Tap:
         try:
             lane: Lane = self._local.lane
         except AttributeError:
-            lane = self._local.lane = Lane(now() + PATIENCE)
+            lane = self._local.lane = Lane(now() + FLUSH_INTERVAL)
             self.lanes.append(lane)
         return lane
 
@@ -155,7 +156,7 @@ class Tap:
     def overdue(self, lane: Lane) -> None:
         """Call the owner, which may flush, and set when ``lane`` calls it next."""
         self._due(self)
-        lane.due = now() + PATIENCE
+        lane.due = now() + FLUSH_INTERVAL
 
     def _recorded_dispatch(
         self,

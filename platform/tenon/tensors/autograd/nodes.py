@@ -42,7 +42,7 @@ class InputMetadata(NamedTuple):
 
 
 def metadata_of(avals: Iterable[Aval | None], device: Device | None) -> tuple[InputMetadata | None, ...]:
-    """``InputMetadata`` of each output's aval; None for an output that is no tensor."""
+    """``InputMetadata`` of each output's aval; None for an output that is not a tensor."""
     return tuple(
         None if a is None else InputMetadata(Size(a.shape), dtypes.FROM_NUMPY[a.dtype], device) for a in avals
     )

@@ -53,7 +53,7 @@ def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
         plain = dtypes.get_default_dtype()
         return array.astype((plain if array.dtype.kind == "f" else plain.to_complex()).numpy)
     if array.dtype == np.uint64:
-        raise ArgumentError(f"Overflow when unpacking long long: {array.max()} is no 64-bit integer.")
+        raise ArgumentError(f"Overflow when unpacking long long: {array.max()} is not a 64-bit integer.")
     return array
 
 

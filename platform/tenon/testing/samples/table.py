@@ -56,7 +56,7 @@ class Sample:
     #: Whether 16-bit floats are checked too.
     narrow: bool = True
 
-    # What is no array has the type that the op takes.
+    # Arguments that are not arrays have the type that the op takes.
     def arrays(self, dtype: DTypeLike = np.float64) -> list[Any]:
         """Return the arguments: arrays generated from draws, and other values unchanged."""
         return [d.make(dtype, 17 + i) if isinstance(d, Draw) else d for i, d in enumerate(self.inputs)]

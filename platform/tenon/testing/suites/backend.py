@@ -111,7 +111,7 @@ class BackendSuite:
                 self._covered[name]["gradients"] += 1
 
     @pytest.mark.parametrize("name", _IN_PLACE)
-    def test_results_are_written_where_asked(self, name: str) -> None:
+    def test_out_receives_the_result(self, name: str) -> None:
         """A kernel that is a function of the array namespace fills ``out=`` and returns it."""
         device, op = self._op(name)
         sample = next(s for s in samples.of(name) if all(isinstance(d, samples.Draw) for d in s.inputs))
@@ -127,7 +127,7 @@ class BackendSuite:
 
     @pytest.mark.parametrize("kind", dtypes.ALL, ids=lambda d: d.name)
     @pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (2, 1, 3)], ids=str)
-    def test_values_survive_the_way_there_and_back(self, kind: dtypes.dtype, shape: tuple[int, ...]) -> None:
+    def test_values_survive_a_round_trip(self, kind: dtypes.dtype, shape: tuple[int, ...]) -> None:
         """Any dtype, shape and memory layout; the device's copy does not change with the host's array."""
         device, backend = self.device(), self.instance()
         array = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(kind.numpy)
@@ -143,7 +143,7 @@ class BackendSuite:
             assert_same(back, original)
             source[...] = original
 
-    def test_memory_that_is_shared_is_known_to_be(self) -> None:
+    def test_shared_memory_is_detected(self) -> None:
         """Views of one array overlap, separate arrays do not, and each has a device."""
         device, backend = self.device(), self.instance()
         base = wrap(np.arange(6.0).reshape(2, 3), device)

@@ -195,7 +195,7 @@ class OptimizerSuite:
 
         same_training(saved, first, resumed, second)
 
-    def test_copies_and_pickles_go_on_the_same(self, backend: str) -> None:
+    def test_copies_and_pickles_continue_identically(self, backend: str) -> None:
         """Deep copies and pickles have parameters and state of their own and continue identically."""
         params = self.parameters(backend)
         optimizer = self.make(params)

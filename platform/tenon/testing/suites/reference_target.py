@@ -1,6 +1,6 @@
 """``ReferenceTarget``: the shortest example of an export target, and one for tests.
 
-It writes the graph itself in every op that can be in a file, and runs it op by op.
+It writes the graph unchanged, supports the ops that files can contain, and runs it op by op.
 """
 
 from __future__ import annotations

@@ -160,7 +160,8 @@ class TargetSuite:
                 np.testing.assert_allclose(own, other.numpy(), rtol=1e-4, atol=1e-5)
 
     def test_arguments_and_results_in_nests(self, tmp_path: Path) -> None:
-        """Nests, plain values, other dtypes, scalars and no elements at all, given and returned."""
+        """Nested containers, plain values, other dtypes, scalars and empty arrays, as arguments and
+        results."""
         weight = nn.Parameter(randn(()))  # without axes
 
         def function(batch: dict[str, Tensor], many: list[Tensor], power: int) -> dict[str, object]:

@@ -30,7 +30,7 @@ def topo_sort(nodes: list[Node]) -> list[Node]:
                     ready.append(user)
     if len(result) != len(inside):
         raise AssertionError(
-            f"topological sort failed: {[n.name for n in inside if waiting_for[n]]} form a circle."
+            f"topological sort failed: {[n.name for n in inside if waiting_for[n]]} form a cycle."
         )
     return result
 

@@ -158,7 +158,7 @@ class SubgraphMatcher:
                 taken.update(nodes)
         return disjoint
 
-    def _match_literals(self, pn: Any, gn: Any, match: InternalMatch) -> bool:  # one is no node
+    def _match_literals(self, pn: Any, gn: Any, match: InternalMatch) -> bool:  # one is not a node
         """Whether two arguments match of which at most one is a node."""
         if isinstance(pn, Node):
             if pn.op != "placeholder":
