@@ -166,7 +166,7 @@ def test_the_doctor_prints_rows_and_reasons(arguments, expected):
     ("arguments", "message"),
     [
         (["softmaxx"], "Near: softmax"),
-        (["softmax", "--shape", "3"], "missing a required argument: 'axis'"),
+        (["softmax", "--shape", "3"], "argument: 'axis'. It takes x as --shape"),
         (["softmax", "--device", "nowhere"], "nowhere"),
         (["softmax", "--shape", "64,256"], "cannot read --shape '64,256'. Write the sizes as 64x256"),
         (["softmax", "--shape", "64x256:real"], "no dtype named 'real'"),

@@ -85,7 +85,7 @@ ROWS = [
     ),
     ("no names", ["call_method", "a", "sum", ["tuple", [1]], ["dict", [["x = print(1), y", 2]]]]),
     ("none before it", ["call_method", "a", "sum", ["tuple", [["node", 3]]], ["dict", []]]),
-    ("no list of op", ["run", "a", "sum", ["tuple", []], ["dict", []]]),
+    ("not a list of op", ["run", "a", "sum", ["tuple", []], ["dict", []]]),
     ("of the kind 'call'", ["call_method", "a", "sum", ["tuple", [["call", []]]], ["dict", []]]),
 ]
 
