@@ -416,3 +416,14 @@ def test_fullgraph_makes_numbers_that_change_and_arguments_of_no_kind_errors():
     assert next(numbers) == before + 1, "it is known, and not tried again"
     with pytest.raises(CaptureError, match="neither a tensor nor hashable"):
         tenon.compile(lambda x, a: x, fullgraph=True)(tenon.ones(2), np.ones(2))
+
+
+@pytest.mark.parametrize("name", ["fmod", "xlogy"])
+def test_numpy_scalars_count_as_the_python_numbers_that_they_are(name):
+    function, whole = getattr(tenon, name), tenon.ones(3, dtype=tenon.uint8)
+    for scalar in (np.float64(2.5), np.float16(2.5), np.int64(2), np.bool_(True)):
+        compiled = tenon.compile(lambda x, scalar=scalar: function(x, scalar))
+
+        found = {str(compiled(whole).dtype) for _ in range(3)}
+
+        assert found == {str(function(whole, scalar.item()).dtype)}, type(scalar)

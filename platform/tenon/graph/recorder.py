@@ -21,6 +21,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Composite, Kind, NotInferable, Op, table
+from tenon.engine.operands import with_plain_numbers
 from tenon.engine.types import Arguments, Array, Attrs, Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
@@ -138,7 +139,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             return below(op, tuple(plain(a) for a in args), attrs)
         if isinstance(op, Composite) and not op.differentiable and MODE.enabled and _any_tracked(args):
             return SLOT.parts(op, args, attrs)
-        numbers = tuple(plain(a) for a in args)
+        numbers = with_plain_numbers(op, tuple(plain(a) for a in args))
         promoted = unify(op, numbers) if op.promotion is not None else numbers
         try:
             if op.crosses:
