@@ -57,6 +57,7 @@ def test_operators_sort_by_any_column_and_filter_by_text(page):
     assert next(row for row in page.rows("Operators") if row[0] == "tenon::linear")[1] == "3.75 ms"
 
 
+@pytest.mark.slow
 def test_two_runs_are_compared_side_by_side(page):
     page.show("operators", compare="even")
     linear = next(row for row in page.rows("Self time") if row[0] == "tenon::linear")
@@ -234,6 +235,7 @@ def test_a_run_that_goes_on_is_drawn_again_and_one_that_is_removed_makes_room(pa
     assert all("run=live" in line and "404" in line for line in page.window.severe())
 
 
+@pytest.mark.slow
 def test_runs_of_other_ranks_and_operators_are_compared_as_far_as_they_go(page):
     page.show("operators", run="even", compare="hostile")
     rows = {row[0]: row[1:] for row in page.rows("Self time")}

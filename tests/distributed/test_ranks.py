@@ -20,6 +20,7 @@ def train(size):
     return np.array([float(weight) for weight in weights])
 
 
+@pytest.mark.slow  # that of two ranks runs with the tests of training
 def test_three_ranks_train_like_one():
     # Two and four, with all features: test_features_on_ranks.py.
     np.testing.assert_allclose(train(3), train(1), rtol=1e-7, atol=1e-8)

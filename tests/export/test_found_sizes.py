@@ -49,6 +49,7 @@ def test_a_graph_takes_images_of_any_size(model, example):
         tenon.testing.assert_close(graph.run(x), model(x))
 
 
+@pytest.mark.slow
 def test_sizes_that_the_model_refuses_are_refused_by_its_graph():
     model = UNet()
 
@@ -84,10 +85,10 @@ def test_a_size_that_no_expression_gives_is_refused_with_its_place_and_what_to_d
     "function",
     [
         lambda x: x.roll(x.shape[0] // 3, 0),
-        lambda x: x.roll(x.shape[0] // 5, 0),
+        pytest.param(lambda x: x.roll(x.shape[0] // 5, 0), marks=pytest.mark.slow),
         lambda x: x.roll(x.shape[0] % 4, 0),
-        lambda x: (x @ x.t()).triu(1 - x.shape[0] // 2),
-        lambda x: x[: x.shape[0] // 3 + 1],
+        pytest.param(lambda x: (x @ x.t()).triu(1 - x.shape[0] // 2), marks=pytest.mark.slow),
+        pytest.param(lambda x: x[: x.shape[0] // 3 + 1], marks=pytest.mark.slow),
         lambda x: x[-(x.shape[0] // 3) - 1 :],
     ],
     ids=["a third", "a fifth", "the rest by 4", "minus half", "first third", "last third"],

@@ -249,6 +249,7 @@ def test_torch_tb_profiler_fills_its_views(tmp_path, training, parse):
     assert {child.name for child in root.children} == {"Sequential_0", "Linear_1"}
 
 
+@pytest.mark.slow
 def test_two_ranks_fill_the_distributed_view_and_share_a_clock(two_ranks, parse):
     paths = sorted(two_ranks.glob("*.pt.trace.json.gz"))
     assert [re.search(r"_(\d)\.\d+\.pt", path.name)[1] for path in paths] == ["0", "1"]
