@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tenon.errors import CheckpointWriteError, UnsavableError
+from tenon.serialize.atomic import replacing
 from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import checkpoints, latest_valid, read_checkpoint, write_checkpoint
 from tenon.tensors.creation.create import from_numpy
@@ -166,3 +167,20 @@ def test_a_kill_at_any_moment_leaves_a_valid_file(tmp_path, moments):
         assert (saved["model"]["w"].raw == step).all()
     CheckpointWriter(tmp_path)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")], "leftovers go"
+
+
+def test_files_that_killed_runs_left_are_deleted_before_another_is_written(tmp_path, monkeypatch):
+    for step in range(1, 6):  # as if each run had been killed between its file and the deletion of older ones
+        write_checkpoint(tmp_path / f"step-{step:08d}.safetensors", {"w": tensor(1.0)})
+    found = []
+    monkeypatch.setattr(
+        "tenon.serialize.background.replacing",
+        lambda path: found.append(sorted(each.name for each in tmp_path.glob("step-*"))) or replacing(path),
+    )
+
+    with CheckpointWriter(tmp_path, keep=2) as writer:
+        writer.save(6, {"w": tensor(1.0)})
+
+    assert found == [["step-00000004.safetensors", "step-00000005.safetensors"]]
+    kept = ["step-00000005.safetensors", "step-00000006.safetensors"]
+    assert sorted(each.name for each in tmp_path.glob("step-*")) == kept

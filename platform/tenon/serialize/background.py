@@ -46,6 +46,8 @@ class CheckpointWriter:
         self._memory: np.ndarray | None = None
         self._error: Exception | None = None
         self._thread: threading.Thread | None = None
+        #: Whether a run that was killed before may have left more than ``keep`` files.
+        self._surplus = True
 
     def save(self, step: int, sections: Mapping[str, object]) -> Path:
         """Start to write a snapshot of ``sections`` to ``step-<step>.safetensors``; return its path."""
@@ -90,6 +92,9 @@ class CheckpointWriter:
 
     def _write(self, path: Path, packed: Packed) -> None:
         try:
+            if self._surplus:
+                keep_last(self.folder, self.keep)
+                self._surplus = False
             with replacing(path) as file:
                 packed.write(file, path.stem)
             keep_last(self.folder, self.keep)
