@@ -199,3 +199,26 @@ def test_lines_are_found_in_every_kind_of_report():
     assert failure_record.line_of("nothing") is None
     text = "\n=== tenon: rank 1 of 2 on host h, step 4 called sys.exit(3) ===\nx"
     assert failure_record.reason_of(text) == "called sys.exit(3)"
+
+
+@pytest.mark.parametrize(
+    ("ended", "rank"),
+    [
+        ([(0, 143 << 8, ""), (2, 9, "")], 2),
+        ([(0, 143 << 8, ""), (2, None, "")], 2),
+        ([(0, 9, ""), (1, 11, "")], 1),
+        ([(0, 9, ""), (1, 3 << 8, "")], 1),
+        ([(0, 9, ""), (1, 143 << 8, "called os._exit(143)")], 1),
+        ([(0, 15, ""), (1, 9, "")], 0),
+    ],
+    ids=[
+        "aborted after a kill",
+        "aborted after an unknown end",
+        "crashed",
+        "exited",
+        "exited itself",
+        "alike",
+    ],
+)
+def test_the_end_that_others_follow_from_is_reported(ended, rank):
+    assert process_state.first_cause(ended)[0] == rank

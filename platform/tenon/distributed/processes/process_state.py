@@ -8,10 +8,17 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import signal
 import struct
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prte", "prted", "hydra_pmi_proxy"}
+FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
+"""Signals by which launchers end ranks."""
 _EXIT_INFO = 1 << 3
 _GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO of 64 bytes
 
@@ -86,3 +93,23 @@ def _read(path: str) -> str:
         return Path(path).read_text(errors="replace")
     except OSError:
         return ""
+
+
+def first_cause(ended: Sequence[tuple[int, int | None, str]]) -> tuple[int, int | None, str]:
+    """Return the rank of those that ended together, each with its wait status and crash note, to report.
+
+    The first whose end a launcher does not explain; MPI and launchers end the others after it.
+    """
+    return min(ended, key=lambda each: consequence(*each[1:]))
+
+
+def consequence(status: int | None, note: str) -> int:
+    """Return how probably an end is the consequence of another: 0 for ends that no launcher causes."""
+    if note:
+        return 0
+    if status is None:
+        return 2
+    if number := status & 0x7F:
+        return 1 if number in FROM_LAUNCHER else 0
+    # What MPI's error handler and programs that handle the launcher's SIGTERM exit with.
+    return 3 if (status >> 8) - 128 in FROM_LAUNCHER else 0

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable
 
 PROXY = "hydra_pmi_proxy"
-FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
-"""Signals by which launchers end ranks."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 SETTLING_TIME = 0.03
 """Seconds to collect further ends after the first one noticed, which need not have been the first one."""
@@ -174,24 +172,23 @@ class Witness:
             self._launcher_ended(*max(launchers, key=lambda each: order.index(each[0])))
         elif ranks and not reported:
             # The launcher may have ended others meanwhile: first, take ends that its signals do not explain.
-            self._rank_ended(*next((each for each in ranks if self._is_certain(*each)), ranks[0]))
+            self._rank_ended(
+                *process_state.first_cause([(*each, self.table.crash(each[0])) for each in ranks])[:2]
+            )
 
     def _failed(self, rank: int, status: int | None) -> bool:
         crashed = status is not None and status & 0x7F in CRASHES
         return crashed or not self.table.read(rank).ended
-
-    def _is_certain(self, rank: int, status: int | None) -> bool:
-        """Whether ``rank`` has certainly not been ended by the launcher."""
-        return bool(self.table.crash(rank)) or (status is not None and status & 0x7F not in FROM_LAUNCHER)
 
     def _rank_ended(self, rank: int, status: int | None) -> None:
         if status == 0 and self._all_left():
             return
         number = None if status is None else status & 0x7F
         note = self.table.crash(rank).partition("\nExtension modules:")[0]
+        certain = process_state.consequence(status, note) == 0
         code = None if status is None or number else status >> 8
         if number:
-            order = UNKNOWN_ORDER if TOGETHER and number in FROM_LAUNCHER else ""
+            order = UNKNOWN_ORDER if TOGETHER and number in process_state.FROM_LAUNCHER else ""
             reason = f"was killed by {_name(number)}{order}"
         elif note.startswith("called"):
             reason, _, note = note.partition("\n")
@@ -199,7 +196,7 @@ class Witness:
             reason = f"left with exit status {code} before the end of its program"
         else:
             reason = "ended without a report"
-        self._tell(rank, reason, number or None, code, note, certain=self._is_certain(rank, status))
+        self._tell(rank, reason, number or None, code, note, certain=certain)
 
     def _all_left(self) -> bool:
         """Whether the other ranks of this host exit with status 0 too, as in a program that ends that way."""
