@@ -144,9 +144,17 @@ def test_a_compressed_model_is_exported(run, tmp_path):
     done = call("compress", run, "--quantize", "int8-dynamic")
     assert done.exit_code == 0, done.output
 
-    done = call("export", run / "compressed" / "model.safetensors", "-o", tmp_path / "out")
+    done = call("export", run / "compressed", "-o", tmp_path / "out")
 
     assert done.exit_code == 0, done.output
+    file = call("export", run / "compressed" / "model.safetensors", "-o", tmp_path / "file")
+    assert file.exit_code == 0, file.output
+    assert (tmp_path / "file" / "graph.json").read_bytes() == (tmp_path / "out" / "graph.json").read_bytes()
+    away = shutil.copytree(run / "compressed", tmp_path / "away")
+    done = call("export", away, "-o", tmp_path / "no")
+    assert done.exit_code == 2 and "Move its folder into that run's, as RUN/away" in " ".join(
+        done.output.split()
+    )
     assert "int8_dynamic_linear" in {node.name for node in load(tmp_path / "out").graph.calls}
     assert call("verify", tmp_path / "out").exit_code == 0
 

@@ -18,7 +18,7 @@ from tenon.engine.types import Nested
 from tenon.errors import ConfigError, TenonError
 from tenon.export import bundle as bundles
 from tenon.export.capture import capture
-from tenon.export.captured import CapturedGraph
+from tenon.export.captured import CapturedGraph, Symbol
 from tenon.export.naming import argument_names
 from tenon.export.target import Target
 from tenon.export.verify import verify as verify_bundle
@@ -123,7 +123,7 @@ def _opened(run: Path, train: bool, data: str | None, trust: bool) -> Session:
     settings: dict[str, object] = {"device": "cpu"}
     if data is not None:
         settings |= {"data": data, "data_options": {}}
-    compressed = run if run.suffix == serialize.SAFETENSORS else None
+    compressed = _compressed(run)
     run_folder = run if compressed is None else compressed.parent.parent
     folder, saved = runs.find(run_folder, trust=trust, replaced=() if data is None else ("data",))
     with tempfile.TemporaryDirectory(prefix="tenon-export-") as temporary:
@@ -134,6 +134,21 @@ def _opened(run: Path, train: bool, data: str | None, trust: bool) -> Session:
         compress = registry.resolve("namespaces", "compress")
         session.model = compress.load(session.model, serialize.load(compressed))
     return session
+
+
+def _compressed(run: Path) -> Path | None:
+    """Return the file of a compressed model, given itself or its folder; None for runs and checkpoints."""
+    if run.suffix == serialize.SAFETENSORS:
+        return run
+    inside = run / "model.safetensors"
+    if not inside.is_file() or (run / "checkpoints").exists():
+        return None
+    if not (run.parent / "checkpoints").exists():
+        raise ConfigError(
+            f"{inside} is a compressed model, whose class and data are read from the run that it comes from. "
+            f"Move its folder into that run's, as RUN/{run.name or 'compressed'}."
+        )
+    return inside
 
 
 def _of_run(
@@ -161,16 +176,17 @@ def _of_run(
             for name, leaf in zip(names, leaves, strict=True)
             if isinstance(leaf, Tensor) and leaf.ndim
         }
-        calls += [tuple(each) for each in ([] if train else _others(session, batch_size, most))]
     graph = capture(function, *calls[0], train=train, dynamic=dynamic)
-    if most is not None:
-        graph.symbols["batch"] = graph.symbols["batch"].bounded(graph.symbols["batch"].least, most)
+    if dynamic:
+        symbol = graph.symbols["batch"] = graph.symbols["batch"].bounded(graph.symbols["batch"].least, most)
+        calls += [] if train else _others(session, batch_size, symbol)
     return graph, calls
 
 
-def _others(session: Session, batch_size: int, most: int | None) -> list[tuple[Nested, ...]]:
-    """Return the arguments of test runs with batches of other sizes, up to ``most``."""
-    sizes = (1, batch_size + 2 if most is None else min(batch_size + 2, most))
+def _others(session: Session, batch_size: int, symbol: Symbol) -> list[tuple[Nested, ...]]:
+    """Return the arguments of test runs with batches of other sizes: the least one, and a larger one."""
+    larger = batch_size + 2 if symbol.most is None else min(batch_size + 2, symbol.most)
+    sizes = (max(symbol.least, 1), larger)
     return [(inputs,) for size in sizes for inputs, _ in runs.batches(session, session.data.test, size, 1)]
 
 
