@@ -165,7 +165,13 @@ def printed(lib, name, monkeypatch):
     return out.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in PORTS.glob("*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "image_models" else ())
+        for name in sorted(path.stem for path in PORTS.glob("*.py"))
+    ],
+)
 def test_a_public_style_needs_only_the_import_changed(name, monkeypatch):
     ours, theirs = (printed(lib, name, monkeypatch) for lib in (tenon, torch))
 

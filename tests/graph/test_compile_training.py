@@ -58,7 +58,7 @@ def training(twins, make, change=None, schedule=None, inside=True, clip=None, se
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=() if name in ("SGD momentum", "Adam", "AdamW") else pytest.mark.slow)
+        pytest.param(name, marks=() if name in ("SGD momentum", "AdamW") else pytest.mark.slow)
         for name in OPTIMIZERS
     ],
 )

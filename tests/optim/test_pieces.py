@@ -50,7 +50,9 @@ def bits(optimizer, ps):
     return found
 
 
-@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(kind, marks=() if kind == "float32" else pytest.mark.slow) for kind in KINDS]
+)
 @pytest.mark.parametrize(("name", "options"), SETTINGS, ids=IDS)
 def test_pieces_of_any_size_give_the_whole_update_bit_for_bit(monkeypatch, name, options, dtype):
     shapes = [(37, 29), (1000,)]

@@ -104,7 +104,7 @@ def test_files_are_as_small_as_they_should(spec, share, tmp_path):
 
 
 @pytest.mark.parametrize("spec", SPECS)
-@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+@pytest.mark.parametrize("suffix", [pytest.param("pt", marks=pytest.mark.slow), "safetensors"])
 def test_a_file_gives_the_same_model_back(reader, spec, suffix, tmp_path):
     small = tenon.quantize(reader, spec).model
     tenon.save(small.state_dict(), tmp_path / f"model.{suffix}")

@@ -87,7 +87,7 @@ def test_float32_functions_are_right_to_a_few_units_in_the_last_place(name):
     assert np.array_equal(made[~finite], rounded[~finite])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_at_zeros_infinities_nan_and_denormals(name, dtype):
     reference, _, units = FUNCTIONS[name]
