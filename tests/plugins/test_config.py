@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import pickle
 
 import pytest
@@ -66,10 +65,10 @@ def test_other_variables_are_kept_for_plugins():
 def test_config_is_frozen_hashable_and_picklable():
     config = Config.from_environment({"TENON_TIGER_BETA": "0.5"})
 
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         config.device = "cpu"
     assert pickle.loads(pickle.dumps(config)) == config
-    assert hash(config) == hash(dataclasses.replace(config))
+    assert hash(config) == hash(config._replace())
 
 
 def test_environment_reads_variables_of_others(monkeypatch):

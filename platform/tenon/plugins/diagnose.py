@@ -15,7 +15,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from tenon.config import DECIDED, PREFIX, Config, environment
@@ -174,7 +174,7 @@ def _availability(component: Component) -> str:
 
 
 def _environment(config: Config) -> Iterable[Row]:
-    known = {f"{PREFIX}{entry.name.upper()}" for entry in fields(Config)}
+    known = {f"{PREFIX}{name.upper()}" for name in Config._fields}
     rows = 0
     for variable in sorted(known):
         if (value := environment(variable)) is not None:
