@@ -6,6 +6,7 @@ import tenon
 from tenon import nn
 from tenon.errors import CaptureError, ShapeError
 from tenon.export import capture
+from tenon.export.symbolic.fitter import Fitter
 from tenon.nn import functional as F
 
 ANY = {"x": {0: "batch", 2: "height", 3: "width"}}
@@ -104,3 +105,13 @@ def test_numbers_computed_from_sizes_hold_at_sizes_that_were_not_captured(functi
 def test_a_number_that_has_a_limit_is_refused():
     with pytest.raises(CaptureError, match=r"roll at .*shifts.* which is 3 at batch = 4"):
         capture(lambda x: x.roll(min(x.shape[0], 8) - 1, 0), tenon.randn(3, 4), dynamic={"x": {0: "batch"}})
+
+
+def test_errors_of_the_search_are_not_taken_for_errors_of_the_function(monkeypatch):
+    def broken(self, nodes):
+        raise TypeError("a mistake in the search")
+
+    monkeypatch.setattr(Fitter, "add", broken)
+
+    with pytest.raises(TypeError, match="a mistake in the search"):
+        capture(lambda x: x * 2, tenon.randn(3, 4), dynamic={"x": {0: "batch"}})

@@ -149,12 +149,13 @@ def captured_at_sizes(
     problem: Exception | None = None
     for samples in sample_sizes(symbols, axes, choices):
         try:
-            merged_graph = merged(capture_at, samples, symbols, spell)
+            graphs = [capture_at(sizes) for sizes in samples]
         except CaptureError:
             raise
         except Exception as error:  # an error of the model, of any type: other sizes may work
             problem = problem or error
             continue
+        merged_graph = merged(graphs, samples, symbols, capture_at, spell)
         example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
         return from_least_sizes(at_example(merged_graph, symbols, axes, example))
     sizes = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())

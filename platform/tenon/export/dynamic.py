@@ -31,39 +31,37 @@ _MOST_ROUNDS = 12
 
 
 def merged(
-    capture_at: Callable[[Sizes], CapturedGraph],
+    captured: Sequence[CapturedGraph],
     samples: Sequence[Sizes],
     symbols: Mapping[str, Symbol],
-    prepare: Callable[[list[CapturedGraph], Sequence[Sizes]], None],
+    capture_at: Callable[[Sizes], CapturedGraph],
+    prepare: Callable[[list[CapturedGraph], Sequence[Sizes]], None] | None = None,
 ) -> CapturedGraph:
-    """Return the graph at the first of ``samples``, with the integers that differ at others as expressions.
+    """Return the first of the graphs ``captured`` at ``samples``, with integers that differ as expressions.
 
-    Where several expressions fit, the function is captured at sizes at which they differ. ``prepare`` is
-    called with the graphs before they are compared. CaptureError with the line at which they first differ in
-    anything but integers.
+    Where several expressions fit, ``capture_at`` captures at sizes at which they differ. ``prepare`` is
+    called with copies of the graphs before these are compared. CaptureError with the line at which they first
+    differ in anything but integers.
     """
-    samples, excluded = list(samples), list[Sizes]()
+    captured, samples, excluded = list(captured), list(samples), list[Sizes]()
     for _ in range(_MOST_ROUNDS):
-        graphs = [capture_at(sizes) for sizes in samples]
-        prepare(graphs, samples)
-        graph, undecided = _compared(graphs, samples, symbols, excluded)
+        graphs = [graph.copy() for graph in captured]
+        if prepare is not None:
+            prepare(graphs, samples)
+        result, undecided = _compared(graphs, samples, symbols, excluded)
         if not undecided:
-            return graph
+            return result
         for sizes in undecided:
-            (samples if _succeeds(capture_at, sizes) else excluded).append(sizes)
+            try:
+                captured.append(capture_at(sizes))
+            except Exception:  # of any type: sizes that the function refuses need no expression
+                excluded.append(sizes)
+            else:
+                samples.append(sizes)
     raise CaptureError(
         f"after captures at {len(samples)} sizes, several expressions still fit an argument of an op that"
         f" depends on {' and '.join(samples[0])}. Leave sizes out of dynamic= that the code computes with."
     )
-
-
-def _succeeds(capture_at: Callable[[Sizes], CapturedGraph], sizes: Sizes) -> bool:
-    """Whether the function can be captured at ``sizes``; sizes that it refuses need no expression."""
-    try:
-        capture_at(sizes)
-    except Exception:  # an error of the function, of any type
-        return False
-    return True
 
 
 def _compared(
@@ -91,9 +89,8 @@ def _compared(
         extra = longest.nodes[min(map(len, graphs))]
         raise CaptureError(
             f"the function runs {' and '.join(str(len(g.calls)) for g in graphs[:2])} ops at other sizes: "
-            f"{extra.name} at {extra.where or 'an unknown place'} has no counterpart. Only shapes may depend"
-            f" on "
-            "sizes, not what is computed."
+            f"{extra.name} at {extra.where or 'an unknown place'} has no counterpart. Only shapes may depend "
+            "on sizes, not what is computed."
         )
     roots = [
         [(known[r.node], r.index) for r in g.roots()] for g, known in zip(graphs, positions, strict=True)
@@ -180,10 +177,6 @@ def _references(node: Node, positions: Mapping[Node, int]) -> object:
     return [form(node.args), form(node.attrs), ranks]
 
 
-def _as_they_are(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> None:
-    """Prepare nothing."""
-
-
 def transformed(
     graph: CapturedGraph, transform: Callable[[CapturedGraph], CapturedGraph], *, spell: bool = False
 ) -> CapturedGraph:
@@ -201,12 +194,12 @@ def transformed(
             f"{ranges}: there are fewer than three sizes above 1 to compare. Widen the range, or write the "
             "graph at given sizes: graph.at(...)."
         )
-    result = merged(
-        lambda sizes: transform(graph.at(**sizes)),
-        samples,
-        graph.symbols,
-        spell_numbers if spell else _as_they_are,
-    )
+
+    def at(sizes: Sizes) -> CapturedGraph:
+        return transform(graph.at(**sizes))
+
+    graphs = [at(sizes) for sizes in samples]
+    result = merged(graphs, samples, graph.symbols, at, spell_numbers if spell else None)
     return at_example(result, graph.symbols, axes, graph.example)
 
 
