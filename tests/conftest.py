@@ -149,9 +149,8 @@ def pytest_collectstart() -> None:
     It mixes them into what it draws: parsing takes 7 s in a fresh clone, and what a test draws would depend on
     the tests that were collected beside it.
     """
-    providers = sys.modules.get(
-        "hypothesis.internal.conjecture.providers"
-    )  # private: what it lacks costs time only
+    # A private module: under another version without the function, the collection only takes longer.
+    providers = sys.modules.get("hypothesis.internal.conjecture.providers")
     if hasattr(providers, "_get_local_constants"):
         providers._get_local_constants = lambda: providers._local_constants
 
