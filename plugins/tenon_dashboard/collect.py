@@ -42,7 +42,7 @@ class Unusable(ValueError):
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _STRICT = json.JSONDecoder(parse_constant=_no_constant)
@@ -111,7 +111,7 @@ class Collected:
         """Add one event, or count the reason why it is invalid."""
         try:
             if type(event) is not dict:
-                raise Unusable("an event is no object")
+                raise Unusable("an event is not an object")
             phase = event.get("ph")
             if phase == "X":
                 self._span(event)
@@ -120,7 +120,7 @@ class Collected:
             elif phase == "M":
                 self._name(event)
             elif type(phase) is not str:
-                raise Unusable("`ph` is no text")
+                raise Unusable("`ph` is not a string")
         except Unusable as error:
             self.skipped[str(error)] += 1
 
@@ -149,10 +149,10 @@ class Collected:
         """Return the key of a span's lane and the index of its label."""
         name, category = event.get("name"), event.get("cat")
         if type(name) is not str or type(category) is not str:
-            raise Unusable("`name` or `cat` is no text")
+            raise Unusable("`name` or `cat` is not a string")
         key = (event.get("pid"), event.get("tid"))
         if type(key[0]) not in (int, str) or type(key[1]) not in (int, str):
-            raise Unusable("`pid` or `tid` is neither a number nor a text")
+            raise Unusable("`pid` or `tid` is neither a number nor a string")
         if key not in self.lanes:
             if len(self.lanes) >= 1000:
                 raise Unusable("more than 1,000 threads in one file")
@@ -178,7 +178,7 @@ class Collected:
     def detail(self, args: object) -> int:
         """Return the index of ``args``; 0, that of no arguments, once there are too many distinct ones."""
         if type(args) is not dict:
-            raise Unusable("`args` is no object")
+            raise Unusable("`args` is not an object")
         common = {key: value for key, value in args.items() if key not in _UNIQUE}
         key = repr(common)
         if len(key) > 20_000:
@@ -195,7 +195,7 @@ class Collected:
     def _memory(self, event: JsonObject) -> None:
         args = event.get("args")
         if type(args) is not dict:
-            raise Unusable("`args` of [memory] is no object")
+            raise Unusable("`args` of [memory] is not an object")
         if len(self.memory.at) >= MOST_SPANS:
             raise Unusable(f"more than {MOST_SPANS:,} changes of memory in one file")
         change = _integer(args, "Bytes")
@@ -239,7 +239,7 @@ def _nanoseconds(value: object, key: str) -> int:
         return value * 1000
     if type(value) is float and math.isfinite(value):
         return round(value * 1000)
-    raise Unusable(f"`{key}` is no number")
+    raise Unusable(f"`{key}` is not a number")
 
 
 def _integer(args: JsonObject, key: str) -> int:

@@ -156,7 +156,7 @@ class EventStream:
                 self._at = at
                 return False
             if self._text[begin] != "[":
-                raise BadTrace("traceEvents is no list")
+                raise BadTrace("traceEvents is not a list")
             self._part, self._at = "events", begin + 1
             return True
         value = self._value(begin)

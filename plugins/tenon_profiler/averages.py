@@ -358,7 +358,7 @@ class EventList(list[Any]):  # Any: events, or averages of them
         if sort_by is not None:
             sort_by = sort_by.replace("cuda", "device")
             if sort_by not in SORTABLE:
-                raise errors.ArgumentError(f"sort_by={sort_by!r} is none of {', '.join(SORTABLE)}.")
+                raise errors.ArgumentError(f"sort_by={sort_by!r} is not one of {', '.join(SORTABLE)}.")
             rows = sorted(rows, key=lambda row: getattr(row, sort_by), reverse=True)
         if row_limit >= 0:
             rows = rows[:row_limit]

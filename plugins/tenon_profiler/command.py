@@ -74,7 +74,7 @@ def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
     console.print(table)
     listed = [e for header, events in traces if header["tenon"]["rank"] == rank for e in events]
     if all(header["tenon"]["rank"] != rank for header, _ in traces):
-        raise click.ClickException(f"there is no trace of rank {rank} in {run}.")
+        raise click.ClickException(f"{run} has no trace of rank {rank}.")
     ops = _table(f"Ops of rank {rank}", "op", "self", "%", "total", "calls", "MFLOP", "memory")
     sums = EventList(function_events(e for e in listed if e.category in ("cpu_op", INSTANT)))
     rows = sorted(sums.key_averages(), key=lambda row: float(getattr(row, sort_by)), reverse=True)

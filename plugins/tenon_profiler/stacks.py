@@ -19,7 +19,7 @@ METRICS = ("self_cpu_time_total", "self_cuda_time_total")
 def export(events: Iterable[FunctionEvent], path: str | os.PathLike[str], metric: str) -> None:
     """Write the stacks of ``FunctionEvent``s to ``path``; TraceError if none has a stack."""
     if metric not in METRICS:
-        raise errors.ArgumentError(f"metric={metric!r} is none of {', '.join(METRICS)}.")
+        raise errors.ArgumentError(f"metric={metric!r} is not one of {', '.join(METRICS)}.")
     sums: Counter[str] = Counter()
     any_stack = False
     for event in events:

@@ -18,7 +18,7 @@ def time_text(microseconds: float, unit: str | None = None) -> str:
     if unit is None:
         unit = next((name for name, size in _UNITS.items() if microseconds >= size), "us")
     if unit not in _UNITS:
-        raise errors.ArgumentError(f"time_unit={unit!r} is none of {', '.join(_UNITS)}.")
+        raise errors.ArgumentError(f"time_unit={unit!r} is not one of {', '.join(_UNITS)}.")
     return f"{microseconds / _UNITS[unit]:.3f}{unit}"
 
 

@@ -145,14 +145,12 @@ def read_trace(path: str | os.PathLike[str]) -> tuple[Header, Iterator[TraceObje
     marker = ', "traceEvents": ['
     try:
         if not first.endswith(marker):
-            raise ValueError("its first line is no header")
+            raise ValueError("its first line is not a header")
         header = json.loads(first[: -len(marker)] + "}")
         if not isinstance(header, dict) or not isinstance(header.get("tenon"), dict):
             raise ValueError('its header has no "tenon"')
     except ValueError as error:
-        raise errors.TraceError(
-            f"{path} is no trace of tenon's: {error}. Read files that tenon.profiler wrote."
-        ) from error
+        raise errors.TraceError(f"{path} is not a trace that tenon.profiler wrote: {error}.") from error
     return header, _events(lines)
 
 

@@ -60,7 +60,7 @@ def in_c_ops(graph: CapturedGraph) -> CapturedGraph:
     if problems:
         unique = list(dict.fromkeys(problems))
         raise errors.LoweringError(
-            f"the target c has no form of {len(unique)} of the graph's calls and values:"
+            f"the target c does not support {len(unique)} of the graph's calls and values:"
             f" {'; '.join(unique)}. Change them in the model, or export to another target."
         )
     return result

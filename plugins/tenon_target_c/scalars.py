@@ -27,7 +27,7 @@ def scalar_line(program: Program, node: Node) -> None:
         text = f"{_CALLS[node.function]}({', '.join(args)})"
     else:
         raise errors.GraphError(
-            f"target c has no form of the scalar function {node.function!r} of {len(args)} numbers."
+            f"the target c does not support the function {node.function!r} of {len(args)} numbers."
         )
     for line in program.scalar_lines:
         name, _, value = line.partition(" = ")

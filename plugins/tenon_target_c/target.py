@@ -56,7 +56,7 @@ class CTarget(Target):
         if guards:
             places = ", ".join(dict.fromkeys(g.where or "an unknown place" for g in guards))
             raise errors.LoweringError(
-                f"the target c checks no guards on arrays; Python decided by values at {places}. "
+                f"the target c cannot check guards on arrays; Python decided by values at {places}. "
                 "Compute with where()."
             )
 

@@ -38,7 +38,7 @@ def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
     if problems:
         unique = list(dict.fromkeys(problems))
         raise errors.LoweringError(
-            f"the target numpy has no form of {len(unique)} of the graph's calls and values: "
+            f"the target numpy does not support {len(unique)} of the graph's calls and values: "
             f"{'; '.join(unique)}. NumPy has no bfloat16: convert the model by .float(), or export to "
             "another target."
         )

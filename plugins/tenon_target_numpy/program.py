@@ -142,7 +142,9 @@ class Program:
             return
         pattern = _NUMBERS.get(node.function)
         if pattern is None:
-            raise errors.LoweringError(f"the target numpy has no function {node.function!r} of numbers.")
+            raise errors.LoweringError(
+                f"the target numpy does not support the function {node.function!r} of numbers."
+            )
         name = self._numbered("number")
         self.lines.append(f"{name} = {pattern.format(*(self._operand(a) for a in node.args))}")
         self.texts[node.out()] = name

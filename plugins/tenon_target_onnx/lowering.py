@@ -53,13 +53,14 @@ def check(graph: CapturedGraph) -> None:
         names = ", ".join(write.target.label or "a tensor" for write in graph.writes[:3])
         more = f" and {len(graph.writes) - 3} more" if len(graph.writes) > 3 else ""
         raise errors.LoweringError(
-            f"the target onnx writes no state, but a run of this graph changes {names}{more}. Capture "
+            f"the target onnx cannot write state, but a run of this graph changes {names}{more}. Capture "
             "the model after model.eval(); for training steps export to the target c."
         )
     if graph.guards:
         places = ", ".join(dict.fromkeys(g.where or "an unknown place" for g in graph.guards))
         raise errors.LoweringError(
-            f"the target onnx checks no guards; Python decided by values at {places}. Compute with where()."
+            f"the target onnx cannot check guards; Python decided by values at {places}. Compute with"
+            " where()."
         )
 
 
@@ -86,7 +87,7 @@ def in_onnx_ops(graph: CapturedGraph, opset: int) -> CapturedGraph:
     problems = _problems(result, failing, opset)
     if problems:
         raise errors.LoweringError(
-            f"the target onnx has no form at opset {opset} of {len(problems)} of the graph's calls and "
+            f"the target onnx does not support at opset {opset} {len(problems)} of the graph's calls and "
             f"values: {'; '.join(problems)}. Change them in the model, or export to another target."
         )
     return result
@@ -100,7 +101,7 @@ def _all_problems(graph: CapturedGraph, names: frozenset[str], opset: int, text:
         if node.name in names and not isinstance(node.op, Composite) and not has_form(node, opset)
     ]  # fmt: skip
     more = _problems(graph, failing, opset)
-    return text + (f" Nor has it a form at opset {opset} of: {'; '.join(more)}." if more else "")
+    return text + (f" Not supported at opset {opset} either: {'; '.join(more)}." if more else "")
 
 
 def _problems(graph: CapturedGraph, failing: list[Node], opset: int) -> list[str]:

@@ -71,7 +71,7 @@ def in_stablehlo_ops(graph: CapturedGraph) -> CapturedGraph:
     problems = _problems(result, failing)
     if problems:
         raise errors.LoweringError(
-            f"the target stablehlo has no form of {len(problems)} of the graph's calls and values: "
+            f"the target stablehlo does not support {len(problems)} of the graph's calls and values: "
             f"{'; '.join(problems)}. Change them in the model, or export to another target."
         )
     drop_unused(result)
@@ -86,7 +86,7 @@ def _all_problems(graph: CapturedGraph, names: frozenset[str], text: str) -> str
         if node.name in names and not isinstance(node.op, Composite) and not has_form(node)
     ]  # fmt: skip
     more = _problems(graph, failing)
-    return text + (f" Nor has it a form of: {'; '.join(more)}." if more else "")
+    return text + (f" Not supported either: {'; '.join(more)}." if more else "")
 
 
 def _problems(graph: CapturedGraph, failing: list[Node]) -> list[str]:

@@ -21,5 +21,7 @@ def write_number(b: Builder, node: Node) -> Value:
         return b.binary("subtract", args[0], b.binary("multiply", quotient, args[1]))
     operation = _OPERATIONS.get(node.function)
     if operation is None:
-        raise errors.LoweringError(f"the target stablehlo has no function {node.function!r} of numbers.")
+        raise errors.LoweringError(
+            f"the target stablehlo does not support the function {node.function!r} of numbers."
+        )
     return b.unary(operation, args[0]) if len(args) == 1 else b.binary(operation, args[0], args[1])

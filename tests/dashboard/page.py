@@ -13,9 +13,9 @@ BAD = {
     gzip.compress(b'{"traceEvents": [' + b"[" * 200_000): "values nested too deep",
     gzip.compress(
         b'{"traceEvents": [{"ph": "X", "ts": NaN, "dur": 5.0, "name": "some name"}]}'
-    ): "NaN is no JSON",
+    ): "NaN is not a JSON",
     gzip.compress(b'{"traceEvents": [{"ph": "X", "name": "' + b"A" * 9_000_000): "a value longer than",
-    gzip.compress(b'{"traceEvents": {"a": 1}}'): "traceEvents is no list",
+    gzip.compress(b'{"traceEvents": {"a": 1}}'): "traceEvents is not a list",
     gzip.compress(b'{"a": "\xff\xfe"}'): "not UTF-8",
     gzip.compress(b'{"traceEvents": []}')[:-6] + b"wrong!": "damaged gzip",
     b"\x00" * 10_000: "begins with",

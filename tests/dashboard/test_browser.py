@@ -142,7 +142,7 @@ def test_hostile_names_are_shown_as_text_and_bad_files_are_named(page):
         "Rank 1 is left out. <img src=_1.1.pt.trace.json.gz: begins with 'no trace', not with a JSON object."
         in problems
     )
-    assert any("an event of node_0.1.pt.trace.json.gz left out: `ts` is no number." in p for p in problems)
+    assert any("an event of node_0.1.pt.trace.json.gz left out: `ts` is not a number." in p for p in problems)
     for rank, said in enumerate(BAD.values(), 2):
         start = f"Rank {rank} is left out. node_{rank}.1.pt.trace.json.gz: "
         assert any(p.startswith(start) and said in p for p in problems), (said, problems)

@@ -208,7 +208,7 @@ def test_tables_are_sorted_cut_and_say_what_they_cannot_sort_by(training):
     assert lines[1].split()[:1] == ["Name"] and "Total MFLOPs" in lines[1] and "CPU Mem" in lines[1]
     assert len(lines) == 3 + 3 + 2
     assert lines[-1].startswith("Self CPU time total: ")
-    with pytest.raises(ArgumentError, match="sort_by='speed' is none of cpu_time"):
+    with pytest.raises(ArgumentError, match="sort_by='speed' is not one of cpu_time"):
         prof.key_averages().table(sort_by="speed")
 
 

@@ -71,7 +71,7 @@ def test_times_of_a_table_are_in_the_unit_that_is_asked_for():
     lines = rows.table(time_unit="ms").splitlines()
 
     assert next(line for line in lines if "tenon::matmul" in line).count("ms") == 3
-    with pytest.raises(ArgumentError, match="time_unit='h' is none of s, ms, us"):
+    with pytest.raises(ArgumentError, match="time_unit='h' is not one of s, ms, us"):
         rows.table(time_unit="h")
 
 

@@ -192,7 +192,7 @@ def test_what_is_no_trace_is_said_to_be_none(tmp_path, content):
     path = tmp_path / "x.pt.trace.json"
     path.write_bytes(content)
 
-    with pytest.raises(TraceError, match=r"x\.pt\.trace\.json is no trace of tenon's"):
+    with pytest.raises(TraceError, match=r"x\.pt\.trace\.json is not a trace"):
         read_trace(path)
 
 
@@ -316,7 +316,7 @@ def test_the_overview_in_the_terminal_is_of_all_ranks(two_ranks):
     assert len(rows) == 2 and all(row.count("%") == 6 for row in rows)
     assert "communication" in done.output and "ConvolutionBackward0" in done.output and "…" not in done.output
     missing = CliRunner().invoke(main, ["profile", "show", str(two_ranks), "--rank", "7"])
-    assert missing.exit_code == 1 and "no trace of rank 7" in missing.output
+    assert missing.exit_code == 1 and "has no trace of rank 7" in missing.output
 
 
 def test_a_profile_without_steps_is_one_step_in_the_terminal(tmp_path):

@@ -257,7 +257,7 @@ def test_what_a_norm_makes_of_zero_channels_goes_only_where_it_can_be_kept():
     receipt = check(make, model, tenon.randn(2, 2, 9, 9))
 
     assert model[0].out_channels == 3 and model[3].out_channels == 3
-    assert receipt.notes == ("1 zero rows of 0.weight stay: '3' reads them as numbers other than zero",)
+    assert receipt.notes == ("1 zero rows of 0.weight stay: '3' reads values other than zero from them",)
 
 
 def test_a_norm_without_running_offsets_takes_constants_of_zero_channels():

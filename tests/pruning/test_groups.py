@@ -70,5 +70,5 @@ def test_constants_of_zero_channels_go_into_the_bias_of_their_group_unless_zeros
         zero(each[0], [1, 4], bias=False)
 
     assert smaller(model)[0][2].in_channels == 6
-    with pytest.raises(PruningError, match=r"2 zero rows of 0\.weight stay: '2' reads them"):
+    with pytest.raises(PruningError, match=r"2 zero rows of 0\.weight stay: '2' reads values"):
         smaller(padded)

@@ -160,7 +160,7 @@ def test_two_of_four_weights_in_a_row_stay():
         runs = layer.weight.detach().reshape(6, -1, 4)
         assert bool(((runs != 0).sum(-1) == 2).all())
         assert tenon.allclose(runs.abs().sum(-1), before.abs().sort(-1).values[..., 2:].sum(-1))
-    with pytest.raises(ShapeError, match="no multiple of 4"):
+    with pytest.raises(ShapeError, match="not a multiple of 4"):
         prune.NOfM.apply(nn.Linear(6, 2), "weight")
     with pytest.raises(ModuleValueError, match="fewer than all"):
         prune.NOfM.apply(nn.Linear(8, 2), "weight", 4, 4)
@@ -191,7 +191,7 @@ def test_bad_amounts_scopes_and_criteria_are_refused():
             tenon.prune.mask_weights(model, amount)
     with pytest.raises(PruningError, match="scope is"):
         tenon.prune.mask_channels(model, x, 0.5, scope="all")
-    with pytest.raises(ModuleTypeError, match="no criterion"):
+    with pytest.raises(ModuleTypeError, match="not a criterion"):
         tenon.prune.mask_channels(model, x, 0.5, "LnStructured")
     with pytest.raises(LookupError, match="Magnitude"):
         tenon.prune.mask_channels(model, x, 0.5, "Magnitud")

@@ -101,7 +101,7 @@ def test_a_layer_stays_dense_where_packed_it_is_slower(monkeypatch):
 
     receipt = tenon.prune.pack(model, tenon.randn(4, 256), batch_sizes=(2,), seconds=0)
 
-    assert receipt.notes == ("0 stays dense: packed it is no faster at batch 2",)
+    assert receipt.notes == ("0 stays dense: it is not faster when packed, at batch 2",)
     assert type(model[0]) is nn.Linear and "pruned_structure" not in model.state_dict()
 
 

@@ -30,7 +30,7 @@ def test_load_refuses_the_state_of_another_model_and_changes_nothing():
     odd = nn.Sequential(nn.Embedding(4, 6), nn.Linear(6, 2))
     with pytest.raises(CheckpointError):
         tenon.prune.load(odd, state)
-    with pytest.raises(CheckpointError, match="is no structure"):
+    with pytest.raises(CheckpointError, match="does not describe the structure"):
         tenon.prune.load(model, {**state, "pruned_structure": tenon.zeros(3, dtype=tenon.uint8)})
 
     assert other[0].out_features == 6 and tenon.prune.structure_of(other) == {}
@@ -42,11 +42,11 @@ def test_load_refuses_the_state_of_another_model_and_changes_nothing():
     ("said", "refusal"),
     [
         ('{"version":2,"modules":{}}', "version 2"),
-        ('{"version":1,"modules":[]}', "is no structure"),
-        ('{"version":1,"modules":{"0":3}}', "is no structure"),
+        ('{"version":1,"modules":[]}', "does not describe the structure"),
+        ('{"version":1,"modules":{"0":3}}', "does not describe the structure"),
         ('{"version":1,"modules":{"0":{"out_features":"6"}}}', "not numbers"),
         ('{"version":1,"modules":{"0":{"packed":4}}}', "lacks sizes"),
-        ("[1", "is no structure"),
+        ("[1", "does not describe the structure"),
     ],
 )
 def test_a_structure_that_was_tampered_with_is_refused_and_changes_nothing(said, refusal):

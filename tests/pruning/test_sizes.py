@@ -260,7 +260,7 @@ def test_what_a_product_is_divided_by_is_not_changed(scaled):
     assert difference(model(x), wanted) < 1e-6 and model.v.out_features == 2
     assert model.k.out_features == (4 if scaled else 2)
     assert receipt.notes == (
-        ("2 zero rows of q.weight stay: 'Products' may divide by how many there are",) if scaled else ()
+        ("2 zero rows of q.weight stay: 'Products' may divide by their number",) if scaled else ()
     )
 
 

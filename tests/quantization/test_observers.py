@@ -113,5 +113,5 @@ def test_entropy_leaves_out_what_is_rare():
 
 
 def test_an_observer_is_looked_up_by_name():
-    with pytest.raises(QuantizationError, match="is no observer"):
+    with pytest.raises(QuantizationError, match="is not an observer"):
         observer_of("int8-dynamic")

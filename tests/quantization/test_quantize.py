@@ -272,7 +272,7 @@ def _infinite(model):
         ),
         (nn.Sequential(nn.ReLU()), "int8-dynamic", {}, "no layer that int8-dynamic quantizes"),
         (_with(lambda m: None), "int8-dynamic", {"skip": ["7"]}, r"skip names \['7'\]"),
-        (_with(lambda m: None), 8, {}, "8 is no scheme"),
+        (_with(lambda m: None), 8, {}, "8 is not a scheme"),
         (nn.LSTM(4, 4).double(), "int8-dynamic", {}, "^this LSTM has dtype torch.float64"),
         (
             nn.Sequential(nn.LSTM(4, 4).double()),
@@ -347,7 +347,7 @@ def test_a_state_dict_of_another_model_is_refused():
 
     with pytest.raises(CheckpointError, match="it has no '0'"):
         tenon.quantization.load(nn.Linear(4, 4), state)
-    with pytest.raises(ArgumentError, match="holds no structure"):
+    with pytest.raises(ArgumentError, match="does not describe quantized layers"):
         tenon.quantization.load(nn.Linear(4, 4), nn.Linear(4, 4).state_dict())
 
 

@@ -163,7 +163,7 @@ def test_a_compiled_step_trains_as_an_eager_one():
         (lambda: prepare(network(), skip=["9"]), "skip names"),
         (lambda: prepare(nn.Sequential(nn.ReLU())), "no linear or convolution layer"),
         (lambda: convert(network(), images()[0]), "is not prepared"),
-        (lambda: convert(prepare(network()), images()[0]), "nothing has passed '0' yet"),
+        (lambda: convert(prepare(network()), images()[0]), "'0' has seen no values yet"),
     ],
     ids=["prepared", "watched", "absent", "nothing", "not prepared", "not run"],
 )

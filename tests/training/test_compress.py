@@ -157,7 +157,7 @@ REFUSALS = [
     (["RUN", "--prune", "0.5", "--criterion", "Magnitud"], "Magnitude"),
     (["RUN", "--quantize", "int9"], "int8"),
     (["RUN", "--prune", "0.5", "--set", "optimizer.lrr=1"], "optimizer.lr"),
-    (["RUN", "--prune", "0.5", "--batch-sizes", "1,x"], "'1,x' is no list of batch sizes"),
+    (["RUN", "--prune", "0.5", "--batch-sizes", "1,x"], "'1,x' is not a list of batch sizes"),
     (["RUN", "--prune", "0.5", "--within", "1"], "apply to --quantize"),
     (["RUN", "--quantize", "int8", "--data", "small:empty"], "the test data set of the run is empty"),
     (["nowhere", "--prune", "0.5"], "nowhere has no checkpoints/ folder"),

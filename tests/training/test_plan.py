@@ -135,8 +135,8 @@ def test_memory_is_within_fifteen_percent_of_what_real_ranks_need(wide):
             ["digits", "--latency", "50us"],
             "--latency alone does not determine how fast bytes are sent. Add --network",
         ),
-        (["digits", "--network", "fast", "--latency", "1us"], "--network 'fast' is no rate"),
-        (["digits", "--network", "2Gbit", "--latency", "50"], "--latency '50' is no time"),
+        (["digits", "--network", "fast", "--latency", "1us"], "--network 'fast' is not a bandwidth"),
+        (["digits", "--network", "2Gbit", "--latency", "50"], "--latency '50' is not a time"),
         (
             ["digits", "--ranks-per-node", "3"],
             "4 ranks do not fill nodes of 3. Give --ranks-per-node a number",
@@ -155,7 +155,7 @@ def test_rates_and_times_are_read_as_networks_state_them():
     assert read_rate("2Gbit") == read_rate("0.25 GB/s") == read_rate("2000 Mbit/s") == 2.5e8
     assert read_time("50us") == pytest.approx(5e-5) and read_time("0.1 ms") == pytest.approx(1e-4)
     for wrong in ("2Gb", "-1Gbit", "0Gbit", "1.2.3Gbit", "Gbit"):
-        with pytest.raises(ConfigError, match="is no rate"):
+        with pytest.raises(ConfigError, match="is not a bandwidth"):
             read_rate(wrong)
 
 

@@ -184,16 +184,16 @@ def test_what_does_not_fit_a_graph_is_refused_by_name(tmp_path):
     save(network(), tmp_path / "fixed", (tenon.ones(4, 64),))
 
     refused = {
-        ("-n", "2"): "-n is of training runs, and this is a graph",
-        ("--set", "lr=1"): "--set is of training runs",
+        ("-n", "2"): "-n applies to training runs only, and this is a graph",
+        ("--set", "lr=1"): "--set applies to training runs only",
         ("--size", "batch=2"): "all sizes of .*fixed are fixed",
-        ("--size", "batch"): "--size 'batch' is no size. Write e.g. --size batch=64",
+        ("--size", "batch"): "--size 'batch' does not name a size. Write e.g. --size batch=64",
     }
 
     for options, message in refused.items():
         done = run(tmp_path / "fixed", *options)
         assert done.exit_code != 0
         assert re.search(message, done.output), done.output
-    assert "--size is of bundles" in run("digits", "--size", "batch=2").output
+    assert "--size applies to bundles only" in run("digits", "--size", "batch=2").output
     with pytest.raises(ArgumentError, match="has no size 'batch'"):
         GraphPlan.of(capture(network(), tenon.ones(4, 64)), batch=2)

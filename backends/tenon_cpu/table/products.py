@@ -97,7 +97,7 @@ def add_to(table: KernelTable) -> None:
             _STRIDES,
             onednn,
         ),
-        KernelRow("NumPy, cut among threads", contraction.matrices, (_MATRICES,)),
+        KernelRow("NumPy, split among threads", contraction.matrices, (_MATRICES,)),
         KernelRow(
             "NumPy, batches shared among threads",
             contraction.batches,
@@ -117,7 +117,7 @@ def add_to(table: KernelTable) -> None:
             _STRIDES,
             onednn,
         ),
-        KernelRow("NumPy, cut among threads", contraction.linear, (_AFFINE,)),
+        KernelRow("NumPy, split among threads", contraction.linear, (_AFFINE,)),
     )
     table.add("outer", KernelRow("generated", eager_filling.outer, (_OUTER, LLVM, _OUTER_FLOAT)))
     table.add(

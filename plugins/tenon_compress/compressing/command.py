@@ -40,7 +40,7 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
     except ValueError:
         sizes = ()
     if not sizes or min(sizes) < 1:
-        raise click.BadParameter(f"{text!r} is no list of batch sizes such as 1,32.")
+        raise click.BadParameter(f"{text!r} is not a list of batch sizes such as 1,32.")
     return sizes
 
 
@@ -129,7 +129,8 @@ def compress(
         accuracy_of = _accuracy_function(session)
         if points is not None and accuracy_of is None:
             raise errors.ConfigError(
-                "--within counts points of accuracy, and the loss of this run is no classifier's."
+                "--within limits the loss of accuracy, and the loss of this run is not that of a classifier,"
+                " so that no accuracy is known. Leave it out."
             )
         if share is not None:
             _prune(session, share, criterion, batch_sizes)

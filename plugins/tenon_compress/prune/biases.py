@@ -60,7 +60,7 @@ def with_bias(
     value = np.zeros((1,) * rank, aval.dtype)
     if isinstance(bias, AbstractValue):
         other = analysis.channels_along(bias, 0)
-        outputs = analysis.couple_reduced(outputs, other, f"the bias of {location(node)} cannot shrink")
+        outputs = analysis.couple_reduced(outputs, other, f"the bias of {location(node)} has a fixed size")
         value = value if bias.value is None else bias.value.reshape(across)
         zero = zero & (False if bias.known is None else bias.known.reshape(-1))
     channel_maps = rest if outputs is None else [*rest, outputs.reshape(across)]

@@ -216,7 +216,7 @@ def _captured(model: Module, args: Sequence[object], kwargs: Mapping[str, object
         return capture(model, *args, kwargs=kwargs, whole={*RULES, *KINDS}, as_run=True)
     except CaptureError as error:
         raise PruningError(
-            f"the model cannot be recorded, so nothing is known of what depends on what: {error}"
+            f"the model cannot be recorded, so the dependencies between its channels are unknown: {error}"
         ) from error
 
 

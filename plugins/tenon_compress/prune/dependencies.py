@@ -202,7 +202,7 @@ class DependencyAnalysis:
             if small.size > 1:
                 channel_maps.append(small)
             else:
-                self.channels.keep(small, "nothing else would be left there")
+                self.channels.keep(small, "no other channels would remain there")
         known, value = abstract.known, abstract.value
         if known is not None:
             known = without_repeats(known)

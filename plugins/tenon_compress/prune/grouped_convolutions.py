@@ -35,7 +35,7 @@ def grouped_convolution(
     transposed: bool,
 ) -> AbstractValue:
     """Return the result of a grouped convolution, transposed if ``transposed``."""
-    reason = f"the groups of {location(node)} read what cannot shrink"
+    reason = f"the groups of {location(node)} read an axis of fixed size"
     rows, inputs = analysis.channels_along(weight, 0), analysis.channels_along(x, 1)
     if inputs is None or rows is None:
         analysis.keep(weight, reason, {1})
@@ -65,7 +65,7 @@ def grouped_convolution(
     free: np.ndarray = analysis.removable_in(inputs, (~present | ~filled.any(1)).reshape(-1), fold).reshape(
         inner.shape
     )
-    reason = f"{location(node)} reads them as numbers other than zero"
+    reason = f"{location(node)} reads values other than zero from them"
     for channels, group_free, into in zip(inner, free, outer, strict=True):
         analysis.reduce(channels, group_free, reason, into=into)
     return with_bias(analysis, node, x, outer.reshape(-1), bias, 1, zero)

@@ -21,12 +21,14 @@ def copy_rule(
     """Copy the values of ``y``, whose channels are coupled with those of the destination ``x``."""
     (aval,) = node.avals
     y = y.with_rank(len(aval.shape))
-    channel_maps = analysis.couple_broadcast([x, y], f"{location(node)} writes them over what cannot shrink")
+    channel_maps = analysis.couple_broadcast(
+        [x, y], f"{location(node)} writes them into an axis of fixed size"
+    )
     analysis.writes_channels = analysis.writes_channels or bool(y.channel_maps)
     if analysis.keep_scales and y.channel_maps:
         for channel_map in channel_maps:
             analysis.channels.keep(
-                channel_map, f"{location(node)} writes them into what may have a size of its own"
+                channel_map, f"{location(node)} writes them into a tensor whose size may be fixed"
             )
     value = None if y.value is None else y.value.astype(aval.dtype)
     return (AbstractValue(aval.shape, channel_maps, y.known, value),)

@@ -61,7 +61,7 @@ def mask_channels(
     for node, axes in analysis.stored.items():
         if _matches(names[node], keep) or names[node] in shared:
             for channels in axes:
-                analysis.channels.keep(channels, "they are to be kept")
+                analysis.channels.keep(channels, "keep names them")
     representatives, can = prunable(analysis)
     learned = {name for name, _ in baked.named_parameters()}
     stored = {n: axes for n, axes in analysis.stored.items() if names[n] in learned}
@@ -146,7 +146,7 @@ def _criterion(criterion: str | type[Criterion]) -> type[Criterion]:
     cls = resolve("pruners", criterion) if isinstance(criterion, str) else criterion
     if not (isinstance(cls, type) and issubclass(cls, Criterion)):
         raise ModuleTypeError(
-            f"{criterion!r} is no criterion: it has no score of every element. Name a subclass of"
+            f"{criterion!r} is not a criterion that scores each element. Name a subclass of"
             " tenon.extend.Criterion, such as Magnitude or Taylor."
         )
     return cls

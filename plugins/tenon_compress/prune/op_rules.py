@@ -71,7 +71,7 @@ def take_rule(
 ) -> tuple[AbstractValue, ...]:
     """Rows at indices: their axis is kept; the other axes are unchanged, whatever the indices are."""
     indexed = [axis for axis, key in enumerate(node.attrs["layout"]) if not isinstance(key, slice)]
-    channel_maps = analysis.keep(x, f"{location(node)} looks for them by their number", indexed)
+    channel_maps = analysis.keep(x, f"{location(node)} selects them by index", indexed)
     zero_rows = np.broadcast_to(x.zero, x.shape).all(tuple(indexed), keepdims=True)
     any_index = [np.zeros(index.shape, np.int64) for index in indices]
 
@@ -99,7 +99,7 @@ def gather_rule(
 ) -> tuple[AbstractValue, ...]:
     """Elements at indices along one axis, which is kept; the others are coupled with the indices' axes."""
     axis = node.attrs["axis"]
-    reason = f"{location(node)} looks for them by their number"
+    reason = f"{location(node)} selects them by index"
     parts = [AbstractValue(f.shape, analysis.keep(f, reason, {axis})) for f in (x, indices)]
     return (AbstractValue(node.avals[0].shape, analysis.couple_broadcast(parts, reason, but=axis)),)
 
@@ -123,7 +123,7 @@ def concatenation_rule(
     (aval,), axis = node.avals, node.attrs["axis"]
     if node.name == "stack":
         xs = tuple(_expanded(x, axis) for x in xs)
-    reason = f"{location(node)} joins them with what cannot shrink"
+    reason = f"{location(node)} joins them with an axis of fixed size"
     channel_maps = analysis.couple_broadcast(xs, reason, but=axis)
     along = []
     for x in xs:
@@ -178,7 +178,7 @@ def elementwise_rule(analysis: DependencyAnalysis, node: Node, *args: object) ->
         abstract.with_rank(len(aval.shape)) for abstract in args if isinstance(abstract, AbstractValue)
     ]
     channel_maps = analysis.couple_broadcast(
-        operands, f"{location(node)} combines them with what cannot shrink"
+        operands, f"{location(node)} combines them with an axis of fixed size"
     )
     if len(operands) == len(args):
         known, value = analysis.constant_result(node, operands)
@@ -228,7 +228,7 @@ def batch_norm_rule(
 ) -> tuple[AbstractValue, ...]:
     """Vectors over the channels are coupled with the second axis of ``x``; constants are computed."""
     rank = len(x.shape)
-    reason = f"{location(node)} has numbers for channels that cannot shrink"
+    reason = f"{location(node)} has one value for each channel of an axis of fixed size"
 
     def across(vector: AbstractValue) -> AbstractValue:
         shape = (1, -1) + (1,) * (rank - 2)
@@ -292,7 +292,7 @@ def sum_rule(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tupl
         if channels is not None:
             others = tuple(i for i in range(len(x.shape)) if i != axis)
             free = np.broadcast_to(x.zero, x.shape).all(others)
-            analysis.reduce(channels, free, f"{location(node)} sums over numbers other than zero")
+            analysis.reduce(channels, free, f"{location(node)} sums over values other than zero")
     return (_reduced_value(aval, [a for a in x.channel_maps if not varying(a) & axes], axes, x),)
 
 
@@ -303,7 +303,7 @@ def reduction_rule(
     axes = _reduced_axes(node, x)
     if rest or len(node.avals) != 1 or axes is None:
         return unknown(analysis, node, x, *rest)
-    channel_maps = analysis.couple_along(x, f"'{node.name}' in {location(node)} is taken over them", axes)
+    channel_maps = analysis.couple_along(x, f"'{node.name}' in {location(node)} runs over them", axes)
     return (_reduced_value(node.avals[0], channel_maps, axes, x),)
 
 
@@ -330,7 +330,7 @@ def _reduced_value(
 @rule("softmax", "safe_softmax", "log_softmax", "cumsum")
 def softmax_rule(analysis: DependencyAnalysis, node: Node, x: AbstractValue) -> tuple[AbstractValue, ...]:
     """Every element depends on all along the axis, which is kept."""
-    reason = f"'{node.name}' in {location(node)} is taken over them"
+    reason = f"'{node.name}' in {location(node)} runs over them"
     return (AbstractValue(x.shape, analysis.couple_along(x, reason, {node.attrs["axis"] % len(x.shape)})),)
 
 
@@ -340,7 +340,7 @@ def layer_norm_rule(
 ) -> tuple[AbstractValue, ...]:
     """Mean and variance of the last axes depend on their size; slices of zeros remain zero without a bias."""
     axes = range(len(x.shape) - node.attrs["rank"], len(x.shape))
-    reason = f"the norm in {location(node)} takes their mean, zeros included"
+    reason = f"the norm in {location(node)} computes their mean, zeros included"
     for vector in (weight, bias):
         if isinstance(vector, AbstractValue):
             analysis.keep(vector, reason)
@@ -360,7 +360,7 @@ def window_rule(
     if rest or node.name.startswith(("unfold", "fold", "fractional")):
         return unknown(analysis, node, x, *rest)
     channel_maps = analysis.couple_along(
-        x, f"the windows of {location(node)} span them", range(2, len(x.shape))
+        x, f"the windows of {location(node)} extend over them", range(2, len(x.shape))
     )
     known = x.zero
     if varying(known) & set(range(2, len(x.shape))):

@@ -65,7 +65,7 @@ def pack(
             if slow is None:
                 faster[path] = packed[path]
             else:
-                notes.append(f"{path} stays dense: packed it is no faster at batch {slow}")
+                notes.append(f"{path} stays dense: it is not faster when packed, at batch {slow}")
     smaller = copy.deepcopy(masked)
     _replace_layers(smaller, faster)
     receipt = receipt_of(

@@ -29,7 +29,7 @@ def matmul_rule(
         return unknown(analysis, node, x, y)
     rank = len(node.avals[0].shape)
     x, y = x.with_rank(rank), y.with_rank(rank)
-    reason = f"the product in {location(node)} sums over what cannot shrink"
+    reason = f"the product in {location(node)} sums over an axis of fixed size"
     channels = analysis.couple_reduced(
         analysis.channels_along(x, rank - 1), analysis.channels_along(y, rank - 2), reason
     )
@@ -38,7 +38,7 @@ def matmul_rule(
         if analysis.keep_scales:
             analysis.keep(
                 AbstractValue(channels.shape, [channels]),
-                f"{location(node)} may divide by how many there are",
+                f"{location(node)} may divide by their number",
             )
     depth = x.shape[-1]
     if not depth:
@@ -70,7 +70,7 @@ def convolution_rule(
     """A product over the channels at every position, over all or over those of a group."""
     transposed = node.name == "conv_input_grad"
     spatial = range(2, len(x.shape))
-    reason = f"the kernel of {location(node)} spans them"
+    reason = f"the kernel of {location(node)} extends over them"
     x = AbstractValue(x.shape, analysis.couple_along(x, reason, (0, *spatial)), x.known, x.value)
     weight = AbstractValue(
         weight.shape, analysis.couple_along(weight, reason, spatial), weight.known, weight.value
@@ -96,7 +96,7 @@ def _weighted(
 
     ``full_coverage``: every output sums over every input, so constants can be folded into the bias.
     """
-    reason = f"{location(node)} reads what cannot shrink"
+    reason = f"{location(node)} reads an axis of fixed size"
     channels = analysis.couple_reduced(
         analysis.channels_along(x, axis), analysis.channels_along(weight, inner), reason
     )
@@ -108,6 +108,6 @@ def _weighted(
     present = np.moveaxis(np.broadcast_to(~x.zero, x.shape), axis, -1).reshape(-1, x.shape[axis]).any(0)
     free = ~present | ~matrix.any(0)
     fold = bias_fold(analysis, node, x, weight, axis, channels) if full_coverage and inner == 1 else None
-    analysis.reduce(channels, free, f"{location(node)} reads them as numbers other than zero", fold)
+    analysis.reduce(channels, free, f"{location(node)} reads values other than zero from them", fold)
     zero = ~(matrix & present).any(1)
     return with_bias(analysis, node, x, outputs, bias, axis, zero)

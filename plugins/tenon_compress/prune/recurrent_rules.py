@@ -41,13 +41,13 @@ def recurrent_rule(
     biases = [b for b in weights[2:] if isinstance(b, AbstractValue)]
     projection = args[-1] if lstm and isinstance(args[-1], AbstractValue) else None
     outer, cells = (w_hh, states) if projection is None else (projection, states[1:])
-    reason = f"the states of {location(node)} cannot shrink"
+    reason = f"the states of {location(node)} have a fixed size"
     units = _units(analysis, gates, [outer, *cells], (w_ih, w_hh, *biases), reason)
     inputs = analysis.couple_reduced(analysis.channels_along(x, 1), analysis.channels_along(w_ih, 1), reason)
     present = np.broadcast_to(~x.zero, x.shape).any(0)
     filled = np.broadcast_to(~w_ih.zero, w_ih.shape)
     size = outer.shape[1]
-    used = f"{location(node)} reads them as numbers other than zero"
+    used = f"{location(node)} reads values other than zero from them"
     analysis.reduce(inputs, ~present | ~filled.any(0), used)
     rows = slice(candidate * size, (candidate + 1) * size)
     recurrent = np.broadcast_to(~w_hh.zero, w_hh.shape)

@@ -49,7 +49,9 @@ def slices_left(
         left = (np.cumsum(stays) - 1)[chosen[stays[chosen]]]
         steps = np.unique(np.diff(left)).tolist() or [1]
         if len(steps) > 1:
-            raise PruningError(f"the remaining channels of a slice with step {each.asked.step} are no slice")
+            raise PruningError(
+                f"the remaining channels of a slice with step {each.asked.step} are not evenly spaced"
+            )
         answer = slice(int(left[0]), int(left[-1]) + 1, steps[0]) if left.size else slice(0, 0, 1)
         answers.append((answer, bool(channel_maps)))
     return answers if changed else []

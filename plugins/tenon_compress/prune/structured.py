@@ -106,8 +106,8 @@ class NOfM(BasePruningMethod):
         check_structured(t)
         if (t.numel() // t.shape[0]) % self.of:
             raise ShapeError(
-                f"the rows of a weight of shape {tuple(t.shape)} have {t.numel() // t.shape[0]} elements, no"
-                f" multiple of {self.of}. Leave it dense, or pad its layer."
+                f"the rows of a weight of shape {tuple(t.shape)} have {t.numel() // t.shape[0]} elements, not"
+                f" a multiple of {self.of}. Leave it dense, or pad its layer."
             )
         runs = (t * default_mask.to(t.dtype)).abs().reshape(-1, self.of)
         mask = tenon.zeros_like(runs).scatter(1, runs.topk(self.kept, dim=1).indices, 1.0)

@@ -136,7 +136,7 @@ def scheme_of(spec: object) -> Scheme:
         if isinstance(cls, type) and issubclass(cls, Scheme):
             return cls()
     raise QuantizationError(
-        f"quantize: {spec!r} is no scheme. Give the name of one, such as 'int8-dynamic', or an instance."
+        f"quantize: {spec!r} is not a scheme. Give the name of one, such as 'int8-dynamic', or an instance."
     )
 
 

@@ -69,7 +69,7 @@ def observer_of(name: str) -> RangeObserver:
     """Return a new observer of the class that a plugin declares as ``name``."""
     cls = resolve("quantizers", name)
     if not (isinstance(cls, type) and issubclass(cls, RangeObserver)):
-        raise QuantizationError(f"{name!r} is no observer. Name one, such as 'MinMax' or 'Histogram'.")
+        raise QuantizationError(f"{name!r} is not an observer. Name one, such as 'MinMax' or 'Histogram'.")
     return cls()
 
 

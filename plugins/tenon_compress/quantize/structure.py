@@ -85,8 +85,8 @@ def load(model: Module, state: StateDict) -> Module:
     """
     if not isinstance(state, Mapping) or KEY not in state:
         raise ArgumentError(
-            "load takes the state dict of a quantized model; this one holds no structure of one. Load it by"
-            " model.load_state_dict."
+            "load takes the state dict of a quantized model; this one does not describe quantized layers."
+            " Load it by model.load_state_dict."
         )
     result = copy.deepcopy(model)
     ties = tied_paths(result)
@@ -134,5 +134,5 @@ def _construct(described: dict[str, JsonValue]) -> QuantizedLayer:
     try:
         layer: QuantizedLayer = kind(**described["numbers"])
     except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{described} describes no {kind.__name__}: {error}") from error
+        raise CheckpointError(f"{described} does not describe a {kind.__name__}: {error}") from error
     return layer

@@ -164,7 +164,7 @@ def convert(model: Module, example: Tensor | None = None) -> Module:
             continue
         if bool(observer.low > observer.high):
             raise QuantizationError(
-                f"nothing has passed '{path}' yet. Run the prepared model before you convert it."
+                f"'{path}' has seen no values yet. Run the prepared model before you convert it."
             )
         limits[path] = observer.limits()
         delattr(module, INPUT_OBSERVER)

@@ -81,7 +81,7 @@ def plan(
             _show(graph_plan.plan_file(what, sizes), as_json)
             return
         if sizes:
-            raise ConfigError("--size is of bundles. Set the batch by --set batch_size=64.")
+            raise ConfigError("--size applies to bundles only. Set the batch by --set batch_size=64.")
         if engine.launched() is not None:
             raise ConfigError(
                 "tenon plan starts the processes that it needs itself. Run it without a launcher."
@@ -117,7 +117,8 @@ def _refuse_options() -> None:
     ]
     if given:
         raise ConfigError(
-            f"{given[0].opts[-1]} is of training runs, and this is a graph: leave it out, or plan the recipe."
+            f"{given[0].opts[-1]} applies to training runs only, and this is a graph: leave it out, or plan"
+            " the recipe."
         )
 
 

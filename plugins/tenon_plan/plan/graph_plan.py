@@ -185,7 +185,7 @@ def plan_file(what: str, sizes: Sequence[str]) -> GraphPlan:
     for text in sizes:
         name, _, number = text.partition("=")
         if not number.isdecimal():
-            raise ConfigError(f"--size {text!r} is no size. Write e.g. --size batch=64.")
+            raise ConfigError(f"--size {text!r} does not name a size. Write e.g. --size batch=64.")
         chosen[name] = int(number)
     if chosen and not graph.symbols:
         raise ArgumentError(

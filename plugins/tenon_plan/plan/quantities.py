@@ -21,7 +21,9 @@ def read_rate(text: str) -> float:
     match = _RATE.fullmatch(text.strip())
     number = _number(match[1]) if match else None
     if match is None or number is None or (match[3].lower() == "b" and match[3] != "B"):
-        raise ConfigError(f"--network {text!r} is no rate. Write e.g. 10Gbit, or 1.25GB for bytes a second.")
+        raise ConfigError(
+            f"--network {text!r} is not a bandwidth. Write e.g. 10Gbit, or 1.25GB for bytes a second."
+        )
     return number * _PREFIXES[match[2].lower()] / (8 if match[3].lower() == "bit" else 1)
 
 
@@ -35,7 +37,7 @@ def read_time(text: str) -> float:
     number = _number(match[1]) if match else None
     if match is None or number is None:
         raise ConfigError(
-            f"--latency {text!r} is no time. Write e.g. 50us or 0.1ms; half of what ping shows."
+            f"--latency {text!r} is not a time. Write e.g. 50us or 0.1ms; half of what ping shows."
         )
     return number * _SECONDS[match[2]]
 

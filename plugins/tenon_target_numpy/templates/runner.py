@@ -49,16 +49,16 @@ def read_tensors(path: str | Path) -> dict[str, np.ndarray]:
     path = Path(path)
     data = path.read_bytes()
     if len(data) < 8:
-        raise ValueError(f"{path}: {len(data)} bytes are no safetensors file.")
+        raise ValueError(f"{path} is not a safetensors file: it has {len(data)} bytes.")
     (size,) = struct.unpack("<Q", data[:8])
     if size > min(len(data) - 8, 100_000_000):
         raise ValueError(f"{path}: the header of {size} bytes does not fit the file of {len(data)}.")
     try:
         header = json.loads(data[8 : 8 + size].decode("utf-8"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: the header is no JSON: {error}.") from None
+        raise ValueError(f"{path}: the header is not JSON: {error}.") from None
     if not isinstance(header, dict):
-        raise ValueError(f"{path}: the header is no JSON object.")
+        raise ValueError(f"{path}: the header is not a JSON object.")
     header.pop("__metadata__", None)
     result, position = {}, 0
     try:
@@ -115,7 +115,7 @@ def checked_inputs(inputs: Sequence[object], named: Mapping[str, object]) -> lis
     given = dict(zip(names, inputs, strict=False))
     for name, value in named.items():
         if name not in INPUTS:
-            raise TypeError(f"there is no input {name!r}; there are {', '.join(names)}.")
+            raise TypeError(f"the model has no input {name!r}; it has {', '.join(names)}.")
         if name in given:
             raise TypeError(f"the input {name!r} is given twice.")
         given[name] = value
@@ -163,7 +163,7 @@ class Runner:
         for name, (dtype, shape) in STATE.items():
             array = self.state.get(name)
             if array is None:
-                raise ValueError(f"{weights}: there is no {name}, {dtype} {list(shape)}.")
+                raise ValueError(f"{weights} lacks {name}, {dtype} {list(shape)}.")
             if array.dtype != dtype or array.shape != shape:
                 actual = f"{array.dtype} {list(array.shape)}"
                 raise ValueError(f"{weights}: {name} is {actual}; it must be {dtype} {list(shape)}.")
@@ -235,7 +235,7 @@ def main(arguments: list[str]) -> int:
     file."""
     path = Path(arguments[0]) if arguments else FOLDER / "vectors.safetensors"
     if not path.exists():
-        print(f"there is no {path}. Give a file of vectors: python runner.py VECTORS [OUTPUTS]")
+        print(f"{path} does not exist. Give a file of test vectors: python runner.py VECTORS [OUTPUTS]")
         return 2
     runner, written, worst = Runner(), {}, 0.0
     for number, (inputs, right) in enumerate(each_run(read_tensors(path))):

@@ -131,7 +131,7 @@ def outputs_of(calls):
     return [r.numpy() for _, call, xs in calls for r in call(*xs)]
 
 
-#: Ops of which C has no form: linear algebra, complex numbers, and functions that few models use.
+#: Ops of which C does not support: linear algebra, complex numbers, and functions that few models use.
 REFUSED = {
     "airy_ai", "bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "cholesky", "ctc_loss", "ctc_loss_grad", "det",
     "eig", "eigh", "erfcx", "fft_complex", "fft_half", "fft_real", "fractional_max_pool_indices", "frexp", "i0", "i0e",

@@ -122,7 +122,7 @@ def test_without_vectors_it_says_what_to_give(written, only_numpy, tmp_path):
     done = run_isolated(only_numpy, tmp_path / "copy")
 
     assert done.returncode == 2
-    assert "there is no" in done.stdout and "python runner.py VECTORS" in done.stdout
+    assert "does not exist" in done.stdout and "python runner.py VECTORS" in done.stdout
 
 
 def test_inputs_by_position_and_by_name(written, runner):
@@ -146,7 +146,7 @@ X, SCALE = np.zeros((5, 4), np.float32), np.zeros((5, 1), np.float32)
         ((X.astype(np.float64), SCALE), {}, TypeError, "'x' has dtype float64; it must have float32"),
         ((X,), {}, TypeError, r"the input 'scale', float32 \[5, 1\], is missing"),
         ((X, SCALE, X), {}, TypeError, "3 inputs were given; there are 2: x, scale"),
-        ((X, SCALE), {"y": X}, TypeError, "there is no input 'y'; there are x, scale"),
+        ((X, SCALE), {"y": X}, TypeError, "the model has no input 'y'; it has x, scale"),
         ((X, SCALE), {"x": X}, TypeError, "the input 'x' is given twice"),
     ],
 )
@@ -186,13 +186,13 @@ def without(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:5], "5 bytes are no safetensors file"),
+        (lambda data: data[:5], "not a safetensors file: it has 5 bytes"),
         (lambda data: b"\xff" * 8 + data[8:], "the header of 18446744073709551615 bytes does not fit"),
-        (lambda data: data[:8] + b"{" + data[8:-1], "the header is no JSON"),
-        (lambda data: with_header([1], header_of(data)[1]), "the header is no JSON object"),
+        (lambda data: data[:8] + b"{" + data[8:-1], "the header is not JSON"),
+        (lambda data: with_header([1], header_of(data)[1]), "the header is not a JSON object"),
         (lambda data: with_header(b'{"a": 1, "a": 2}', b""), "a key occurs twice"),
         (lambda data: with_header({"a": {"dtype": "F32"}}, b""), "a tensor has no data_offsets"),
-        (lambda data: with_header(b"[" * 5000, b""), "the header is no JSON"),
+        (lambda data: with_header(b"[" * 5000, b""), "the header is not JSON"),
         (lambda data: data[:-4], "first.weight|second.bias|takes 12 bytes"),
         (lambda data: data + b"1234", "4 bytes belong to no tensor"),
         (changed(dtype="C64"), "first.weight has dtype 'C64'"),
@@ -219,7 +219,7 @@ def test_missing_weights_are_named(written, runner, tmp_path):
     del tensors["second.bias"]
     runner["write_tensors"](tmp_path / "weights.safetensors", tensors)
 
-    with pytest.raises(ValueError, match=r"there is no second.bias, float32 \[3\]"):
+    with pytest.raises(ValueError, match=r"lacks second.bias, float32 \[3\]"):
         runner["Runner"](tmp_path / "weights.safetensors")
 
 

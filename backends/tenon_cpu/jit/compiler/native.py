@@ -145,7 +145,7 @@ def object_code(name: str, signature: Signature, function: str, module: str) -> 
     unknown = sorted(w for w in undefined if not llvm.is_defined(w))
     if unknown:
         raise errors.BackendError(
-            f"{name} needs {', '.join(unknown)}, which only numba has: write it without."
+            f"{name} calls {', '.join(unknown)}, which only numba defines: write it without these calls."
         )
     linked.verify()
     body: bytes = compiler.machine.emit_object(linked)

@@ -101,8 +101,8 @@ class Store:
         except OSError as error:
             self.reason = f"{self.folder} cannot be written: {error.strerror or error}"
             warnings.warn(
-                f"compiled kernels are not kept: {self.reason}. Every start compiles them again; point"
-                " TENON_CACHE at a folder of yours.",
+                f"compiled kernels are not cached: {self.reason}. Every start compiles them again; set"
+                " TENON_CACHE to a folder that you own.",
                 stacklevel=3,
             )
 
@@ -187,4 +187,4 @@ def _is_own(digest: bytes, signature: bytes, owner: int) -> bool:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(f"{text}. They are compiled again; point TENON_CACHE at a folder of yours.", stacklevel=4)
+    warnings.warn(f"{text}. They are compiled again; set TENON_CACHE to a folder that you own.", stacklevel=4)

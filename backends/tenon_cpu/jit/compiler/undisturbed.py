@@ -18,7 +18,7 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _LATEST = 0.1
-"""Seconds after which a signal that arrives just before the main thread waits is handled at the latest."""
+"""The longest delay in seconds of a signal that arrives just before the main thread begins to wait."""
 
 
 def undisturbed(work: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -93,7 +93,7 @@ class FusedKernel:
                     f"{kind.name}{list(self.domain.shapes[index])}. Build a cluster for these arrays."
                 )
             if any(s % kind.size for s, n in zip(a.strides, a.shape, strict=True) if n > 1):
-                raise errors.NotFusableError(f"strides {a.strides} are no multiples of {kind.size} bytes.")
+                raise errors.NotFusableError(f"strides {a.strides} are not multiples of {kind.size} bytes.")
             layouts.append(
                 tuple(s // kind.size if n > 1 else 0 for s, n in zip(a.strides, a.shape, strict=True))
             )
