@@ -7,8 +7,8 @@ import traceback
 
 import pytest
 
-from tenon.engine.exception_table import SUPPORTED, encoded, entries, with_handler
-from tenon.engine.wrong_arguments import guard
+from tenon.tensors.exception_table import SUPPORTED, encoded, entries, with_handler
+from tenon.tensors.wrong_arguments import guard
 
 pytestmark = pytest.mark.skipif(not SUPPORTED, reason="exception tables are CPython's")
 SEEN = []

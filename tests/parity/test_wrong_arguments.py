@@ -14,7 +14,7 @@ from parity.wrong_arguments import calls, compared, described
 import tenon
 import tenon.nn.functional as F
 from tenon import Tensor, nn
-from tenon.engine.wrong_arguments import guard
+from tenon.tensors.wrong_arguments import guard
 
 ONES = tenon.ones(2, 2)
 

@@ -11,7 +11,7 @@ from functools import cache, partial
 from types import CodeType, FunctionType
 
 from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, call_overrides, can_override
-from tenon.engine.wrong_arguments import guard
+from tenon.tensors.wrong_arguments import guard
 
 #: The function that PyTorch passes to a handler where Python calls the method of an operator.
 _PASSED_FUNCTION = {

@@ -3,12 +3,13 @@ others."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tenon.engine.op import Op
 from tenon.engine.types import Arguments
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import wrong_operand
 
 #: Rank in PyTorch's promotion categories (bool < integer < floating < complex), by Python type.
 RANK = {bool: 0, int: 1, float: 2, complex: 3}
@@ -44,3 +45,21 @@ def _plain(value: object) -> object:
     if isinstance(value, np.generic):
         return value.item() if value.dtype.kind in KIND_RANK else value
     return +value if isinstance(value, (int, float, complex)) and value.__class__ not in RANK else value
+
+
+def wrong_type(name: str, argument: str, position: int, value: object, kind: str = "Tensor") -> TypeError:
+    """PyTorch's error for ``value`` in place of a tensor, or of the ``kind`` of argument that it must be."""
+    where = f"argument '{argument}' (position {position})"
+    return TypeError(f"{name}(): {where} must be {kind}, not {type_name(value)}")
+
+
+def wrong_operand(op: str, inputs: Sequence[str], args: Sequence[object], value: object) -> TypeError:
+    """The error for ``value``, one of the operands ``args`` of an op, whose ``inputs`` have names."""
+    position = next(k for k, a in enumerate(args) if a is value)
+    return wrong_type(op, inputs[min(position, len(inputs) - 1)].strip("*"), position + 1, value)
+
+
+def type_name(value: object) -> str:
+    """The name of the type of ``value`` as PyTorch's errors write it."""
+    kind = type(value)
+    return f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__

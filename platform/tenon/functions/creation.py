@@ -13,7 +13,6 @@ from tenon.compat.node_names import titled
 from tenon.device import as_device
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError, DTypeError, ExportError, ShapeError, TenonWarning
 from tenon.functions.derived import refuse, write_into
 from tenon.functions.windows import kaiser
@@ -22,6 +21,7 @@ from tenon.tensors.creation.create import as_tensor, from_numpy, wrap
 from tenon.tensors.layout import with_layout
 from tenon.tensors.methods.op_methods import need_tensor
 from tenon.tensors.tensor import Tensor
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -15,7 +15,6 @@ import numpy as np
 from tenon.compat.rerouting import rerouted_for
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import FAILURES, refuse_wrong
 from tenon.errors import DTypeError
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.creation.factories import write_out, written
@@ -23,6 +22,7 @@ from tenon.tensors.memory_overlap import refuse_overlap, refuse_partial
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS
 from tenon.tensors.named_results import NamedResult
 from tenon.tensors.tensor import Tensor
+from tenon.tensors.wrong_arguments import FAILURES, refuse_wrong
 
 Result = TypeVar("Result", bound="Tensor | tuple[Any, ...]")
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}

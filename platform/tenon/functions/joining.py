@@ -11,7 +11,6 @@ import numpy as np
 from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import need_tensors
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import write_into
 from tenon.functions.predicates import is_tensor
@@ -22,6 +21,7 @@ from tenon.tensors.creation import create, triangle_indices
 from tenon.tensors.creation.factories import zeros
 from tenon.tensors.memory_overlap import refuse_overlap
 from tenon.tensors.size import Size
+from tenon.tensors.wrong_arguments import need_tensors
 
 if TYPE_CHECKING:
     from tenon.engine.types import Arguments

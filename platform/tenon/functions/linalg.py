@@ -17,7 +17,6 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import MODE
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.contraction import chained
 from tenon.functions.derived import write_into
@@ -43,6 +42,7 @@ from tenon.ops.matrices.linalg import LinearAlgebraError
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike

@@ -9,12 +9,12 @@ import numpy as np
 from tenon import ops
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.functions.predicates import is_tensor
 from tenon.kernels.promotion import result_type
 from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.wrong_arguments import only_numbers
 
 if TYPE_CHECKING:
     from tenon.device import Device

@@ -16,12 +16,12 @@ from tenon import dtypes, functions, ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import DTypeError
 from tenon.functions.derived import write_into
 from tenon.kernels.promotion import result_type
 from tenon.plugins.lazy import lazy_namespace
 from tenon.tensors.creation.create import as_tensor
+from tenon.tensors.wrong_arguments import only_numbers
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike

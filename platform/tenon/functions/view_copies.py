@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tenon.engine.op import table
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import wrong_type
 from tenon.functions.creation import view_as_complex, view_as_real
 from tenon.functions.derived import write_into
 from tenon.kernels.shapes import normalize_axis

@@ -8,7 +8,7 @@ from operator import index
 from typing import TYPE_CHECKING, SupportsIndex, TypeAlias
 
 from tenon.dtypes import as_dtype
-from tenon.engine.wrong_arguments import wrong_type
+from tenon.engine.operands import wrong_type
 from tenon.errors import (
     GradError,
     ModuleTypeError,

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes
@@ -15,6 +14,7 @@ from tenon.nn.functional.arguments import clamped_from_below
 from tenon.ops.dtype_queries import title_of
 from tenon.tensors.creation.factories import triu_indices
 from tenon.tensors.precision import runs_in
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

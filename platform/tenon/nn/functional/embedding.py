@@ -10,9 +10,9 @@ from tenon import dtypes
 from tenon.compat.node_names import titled
 from tenon.engine.aval import Aval
 from tenon.engine.op import table as f
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
-from tenon.engine.wrong_arguments import wrong_type
 from tenon.errors import (
     DTypeError,
     IndexRangeError,

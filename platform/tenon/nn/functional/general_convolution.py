@@ -8,9 +8,9 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.op import table as f
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ShapeError
 from tenon.nn.functional import convolution as by_rank
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from tenon.nn.functional.arguments import PerAxis

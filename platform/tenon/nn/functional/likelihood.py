@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ModuleValueError
 from tenon.nn.functional.arguments import clamped_from_below, reduction_of
 from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
 from tenon.tensors.creation.factories import full_like
 from tenon.tensors.precision import runs_in
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

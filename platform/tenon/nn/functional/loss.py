@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.engine.watchers import WATCHERS
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.nn.functional.arguments import reduction_of, without_gradient
@@ -17,6 +16,7 @@ from tenon.ops.composite.loss import reduced
 from tenon.ops.dtype_queries import title_of
 from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.precision import runs_in
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from tenon.engine.op import Op

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tenon.engine.op import table as f
-from tenon.engine.wrong_arguments import guard
 from tenon.errors import IndexRangeError, ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn.containers import ModuleList, Sequential
@@ -15,6 +14,7 @@ from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon.nn.parameter import FactoryOptions
 from tenon.tensors.creation.factories import zeros
+from tenon.tensors.wrong_arguments import guard
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tenon.engine.watchers import WATCHERS
-from tenon.engine.wrong_arguments import guard
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn import functional as F
 from tenon.nn import init
@@ -27,6 +26,7 @@ from tenon.nn.module import Module
 from tenon.nn.parameter import FactoryOptions
 from tenon.tensors.autograd.grad_mode import is_grad_enabled
 from tenon.tensors.creation.factories import full
+from tenon.tensors.wrong_arguments import guard
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike

@@ -13,7 +13,6 @@ from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.deprecated_order import with_value_first
@@ -21,6 +20,7 @@ from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.precision import runs_in
+from tenon.tensors.wrong_arguments import only_numbers
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -12,7 +12,6 @@ from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
 from tenon.tensors import memory_formats
@@ -23,6 +22,7 @@ from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.type_names import TYPE_NAMES, dtype_and_device
 from tenon.tensors.storage.untyped import is_shared
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from tenon.device import DeviceLike

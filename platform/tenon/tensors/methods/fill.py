@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
-from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.tensors.inplace import inplace
 from tenon.tensors.memory_overlap import refuse_partial
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
+from tenon.tensors.wrong_arguments import only_numbers
 
 if TYPE_CHECKING:
     from tenon.random.generator import Generator

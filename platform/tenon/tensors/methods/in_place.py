@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tenon.engine.wrong_arguments import FAILURES, refuse_wrong
 from tenon.tensors.inplace import inplace
+from tenon.tensors.wrong_arguments import FAILURES, refuse_wrong
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor

@@ -14,7 +14,6 @@ from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
-from tenon.engine.wrong_arguments import only_numbers, only_tensors
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
 from tenon.tensors.index_parsing import FULL, INDEX, INTEGERS, check_index, fills_by_mask, result_shape, split
@@ -25,6 +24,7 @@ from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.nonzero_rows import first_nonzero
 from tenon.tensors.precision import runs_in
 from tenon.tensors.refused_writes import refuse_writing
+from tenon.tensors.wrong_arguments import only_numbers, only_tensors
 
 if TYPE_CHECKING:
     from tenon.engine.types import Array

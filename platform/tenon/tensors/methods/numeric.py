@@ -11,7 +11,6 @@ import numpy as np
 from tenon.dtypes import get_default_dtype
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import only_numbers
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import normalize_axes
@@ -22,6 +21,7 @@ from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.op_methods import need_tensor
 from tenon.tensors.named_results import named_result
+from tenon.tensors.wrong_arguments import only_numbers
 
 if TYPE_CHECKING:
     from tenon.tensors.named_results import NamedResult

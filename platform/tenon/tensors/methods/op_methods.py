@@ -12,12 +12,13 @@ from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, Primitive
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
-from tenon.engine.wrong_arguments import FAILURES, only_numbers, refuse_wrong, wrong_type
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.arithmetic import Arithmetic, need_order
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS, FunctionForm
 from tenon.tensors.methods.in_place import as_inplace_form, through_method
+from tenon.tensors.wrong_arguments import FAILURES, only_numbers, refuse_wrong
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs

@@ -13,7 +13,6 @@ from tenon import dtypes
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
-from tenon.engine.wrong_arguments import only_tensors
 from tenon.errors import DTypeError, ShapeError
 from tenon.kernels.shapes import normalize_axes, normalize_axis
 from tenon.tensors.methods.arithmetic import need_order
@@ -22,6 +21,7 @@ from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
 from tenon.tensors.public_functions import public
+from tenon.tensors.wrong_arguments import only_tensors
 
 if TYPE_CHECKING:
     from tenon.engine.types import Attrs

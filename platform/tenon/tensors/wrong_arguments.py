@@ -16,8 +16,9 @@ from types import CodeType, FunctionType
 
 import numpy as np
 
-from tenon.engine.exception_table import with_handler
+from tenon.engine.operands import type_name, wrong_type
 from tenon.engine.value import Value
+from tenon.tensors.exception_table import with_handler
 
 #: Exceptions of functions whose argument is not a tensor, as it lacks an attribute, a size, an axis or a
 # dtype.
@@ -127,14 +128,14 @@ def only_tensors(*values: object) -> None:
     """Raise TypeError unless all of ``values`` are tensors; a public function's guard names the argument."""
     for value in values:
         if not is_tensor_like(value):
-            raise TypeError(f"expected a Tensor, got {_name(value)}")
+            raise TypeError(f"expected a Tensor, got {type_name(value)}")
 
 
 def only_numbers(*values: object) -> None:
     """Raise TypeError unless all of ``values`` are tensors or numbers; as ``only_tensors``."""
     for value in values:
         if not isinstance(value, _NUMBERS) and not is_tensor_like(value):
-            raise TypeError(f"expected a Tensor or a number, got {_name(value)}")
+            raise TypeError(f"expected a Tensor or a number, got {type_name(value)}")
 
 
 def need_tensors(values: Sequence[object], position: int = 1) -> None:
@@ -142,7 +143,7 @@ def need_tensors(values: Sequence[object], position: int = 1) -> None:
     for index, value in enumerate(values):
         if not is_tensor_like(value):
             raise TypeError(
-                f"expected Tensor as element {index} in argument {position - 1}, but got {_name(value)}"
+                f"expected Tensor as element {index} in argument {position - 1}, but got {type_name(value)}"
             ) from None
 
 
@@ -153,20 +154,3 @@ def _allowed(annotation: str) -> tuple[type, ...] | None:
     if "Tensor" not in parts or not _ALLOWED.keys() >= set(parts):
         return None
     return tuple(kind for part in parts for kind in _ALLOWED[part])
-
-
-def wrong_type(name: str, argument: str, position: int, value: object, kind: str = "Tensor") -> TypeError:
-    """PyTorch's error for ``value`` in place of a tensor, or of the ``kind`` of argument that it must be."""
-    where = f"argument '{argument}' (position {position})"
-    return TypeError(f"{name}(): {where} must be {kind}, not {_name(value)}")
-
-
-def wrong_operand(op: str, inputs: Sequence[str], args: Sequence[object], value: object) -> TypeError:
-    """The error for ``value``, one of the operands ``args`` of an op, whose ``inputs`` have names."""
-    position = next(k for k, a in enumerate(args) if a is value)
-    return wrong_type(op, inputs[min(position, len(inputs) - 1)].strip("*"), position + 1, value)
-
-
-def _name(value: object) -> str:
-    kind = type(value)
-    return f"numpy.{kind.__name__}" if kind.__module__ == "numpy" else kind.__name__
