@@ -67,7 +67,7 @@ def test_a_module_keeps_names_parameters_and_buffers():
     for missing in ("setting", "scaled", "nothing"):
         assert not hasattr(traced, missing)
     with pytest.raises(UnsupportedError, match="Linear is part of a trace"):
-        traced.first(x)
+        traced.unused(x)
 
 
 def test_code_reads_as_python_and_names_constants():

@@ -4,6 +4,7 @@
 |---|---|
 | ``module.json`` | the tree of modules, where each parameter and buffer is stored, and the methods |
 | ``methods/NAME.json`` | the graph of a method, in the schema of ``graph.json`` |
+| ``parts/NUMBER/NAME.json`` | that of a method of a submodule; modules are numbered as in the tree |
 | ``weights.safetensors`` | parameters, buffers and constants |
 | ``extra/NAME`` | the ``_extra_files`` |
 
@@ -20,17 +21,19 @@ import numpy as np
 
 from tenon.errors import UnsupportedError
 from tenon.export import archive, schema
-from tenon.export.jit.program import STORE, Program, bound
+from tenon.export.jit.program import REASON, STORE, Program, bound
 from tenon.export.jit.retyping import present
 from tenon.export.json_types import Json
 from tenon.tensors.tensor import Tensor
 
 MODULE = "module.json"
+#: The folders of the graphs of the methods, and of those of parts.
+METHODS, PARTS = "methods", "parts"
 SCHEMA, VERSION = "tenon.trace", 1
 
 
 class Content:
-    """What goes into a file: the description of a module, graphs by name, arrays by name."""
+    """What goes into a file: the description of a module, graphs by file, arrays by name."""
 
     def __init__(self) -> None:
         self.document: dict[str, Json] = {"schema": SCHEMA, "version": VERSION}
@@ -46,11 +49,21 @@ class Content:
             self.arrays[name] = tensor.detach().cpu().raw
         return known
 
-    def method(self, program: Program, owner: Any, at: Mapping[str, str]) -> dict[str, Json]:  # that has it
-        """Add the graph of a method; ``at`` are the names of stored tensors by path."""
+    def methods(self, owner: Any, at: Mapping[str, str], folder: str) -> Json:  # a ScriptModule
+        """Add the graphs of all methods of a module; ``at`` are the names of stored tensors by path."""
+        return {name: self.method(program, owner, at, folder) for name, program in owner._programs.items()}
+
+    def method(
+        self,
+        program: Program,
+        owner: Any,  # that has it
+        at: Mapping[str, str],
+        folder: str,
+    ) -> dict[str, Json]:
+        """Add the graph of a method as a file in ``folder``."""
         program, read = present(program, owner), owner._at
         document, arrays = schema.to_document(bound(program, read))
-        self.graphs[program.name] = document
+        self.graphs[f"{folder}/{program.name}.json"] = document
         states: dict[str, str] = {}
         constants = 0
         for label in arrays:
@@ -76,6 +89,7 @@ def module_entry(module: Any) -> Content:  # a ScriptModule
     content = Content()
     at: dict[str, str] = {}
     seen: dict[int, int] = {}
+    parts: list[tuple[str, Any, dict[str, Json]]] = []  # the path of each part with methods, and its entry
 
     def tree(part: Any, prefix: str) -> Json:  # a module
         if id(part) in seen:
@@ -100,12 +114,17 @@ def module_entry(module: Any) -> Content:  # a ScriptModule
             entry["buffers"][name] = {"tensor": at[f"{prefix}{name}"], "persistent": kept}
         for name, child in part._modules.items():
             entry["children"][name] = None if child is None else tree(child, f"{prefix}{name}.")
+        if prefix and part._programs:
+            parts.append((prefix, part, entry))
+        elif prefix:
+            entry["not alone"] = part.__dict__.get(REASON)
         return entry
 
     content.document["root"] = tree(module, "")
-    content.document["methods"] = {
-        name: content.method(program, module, at) for name, program in module._programs.items()
-    }
+    content.document["methods"] = content.methods(module, at, METHODS)
+    for prefix, part, entry in parts:
+        own = {path.removeprefix(prefix): name for path, name in at.items() if path.startswith(prefix)}
+        entry["methods"] = content.methods(part, own, f"{PARTS}/{seen[id(part)]}")
     return content
 
 
@@ -115,7 +134,7 @@ def function_entry(function: Any) -> Content:  # a ScriptFunction
     content.document["root"] = {
         "name": function.name, "training": True, "parameters": {}, "buffers": {}, "children": {},
     }  # fmt: skip
-    content.document["methods"] = {"forward": content.method(function.program, function, {})}
+    content.document["methods"] = {"forward": content.method(function.program, function, {}, METHODS)}
     return content
 
 
@@ -123,8 +142,7 @@ def write(
     f: str | os.PathLike[str] | BinaryIO, content: Content, extra_files: Mapping[str, str | bytes] | None
 ) -> None:
     """Write a file; a path is replaced atomically."""
-    graphs = {f"methods/{name}.json": document for name, document in content.graphs.items()}
-    archive.write(f, {MODULE: content.document, **graphs}, content.arrays, extra_files)
+    archive.write(f, {MODULE: content.document, **content.graphs}, content.arrays, extra_files)
 
 
 def save(

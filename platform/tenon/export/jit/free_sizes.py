@@ -61,12 +61,15 @@ class Search:
         self.reasons: dict[Axis, str] = {}
         self.trials = 0
 
-    def found(self) -> Sizes:
-        """Return the graph with symbols, or the graph of the example if no size may change."""
-        with _quietly():
+    def found(self, tried: Sequence[tuple[Axis, ...]] | None = None) -> Sizes:
+        """Return the graph with symbols, or the graph of the example if no size may change.
+
+        ``tried`` are the groups of axes that may have one size each; they are searched for if it is None.
+        """
+        with quietly():
             if self._any_shape():
                 return Sizes(self.graph, any_shape=True)
-            groups = list(self._groups())
+            groups = list(self._groups()) if tried is None else list(tried)
             graph = self._at_sizes(groups) if groups else self.graph
             if graph is None:
                 groups = [group for group in groups if self._at_sizes([group]) is not None]
@@ -242,7 +245,7 @@ def _essence(graph: CapturedGraph) -> list[object]:
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Discard what the function prints and warns of when it runs again."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")

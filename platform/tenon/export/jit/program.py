@@ -31,6 +31,8 @@ from tenon.tensors.tensor import Tensor
 
 #: Where a module holds the tensors of a trace that are not its parameters or buffers.
 STORE = "CONSTANTS"
+#: Where a part of a trace holds the reason why it cannot be called alone.
+REASON = "_not_alone"
 #: How many combinations of shapes a program remembers as checked.
 _REMEMBERED = 1024
 

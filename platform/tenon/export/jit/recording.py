@@ -9,17 +9,21 @@ import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, CaptureError, UnsupportedError
 from tenon.export.capture import Call, captured
 from tenon.export.captured import CapturedGraph
 from tenon.export.jit.recorder import STATE, Note, TraceRecorder, TracerWarning
+from tenon.export.values import is_plain
 from tenon.nn.module import Module
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.pytree import tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.export.jit.parts import PartCalls
 
 #: A result of a traced function, in PyTorch's containers.
 Plain: TypeAlias = Any
@@ -30,10 +34,17 @@ class ExampleError(ArgumentError, TypeError):
 
 
 class Recording:
-    """A function that is traced, and how it is captured: ``tracked`` if arguments come with gradient."""
+    """A function that is traced, and how it is captured: ``tracked`` if arguments come with gradient.
 
-    def __init__(self, function: Callable[..., Nested], call: Call, strict: bool) -> None:
-        self.function, self.call, self.strict = function, call, strict
+    ``strict`` refuses results in dicts; ``plain`` allows None, numbers and texts among results.
+    """
+
+    def __init__(
+        self, function: Callable[..., Nested], call: Call, strict: bool, plain: bool = False
+    ) -> None:
+        self.function, self.call, self.strict, self.plain = function, call, strict, plain
+        #: Records the calls of submodules.
+        self.parts: PartCalls | None = None
         #: The warnings to issue, in order.
         self.notes: dict[Note, None] = {}
         self.tracked = True
@@ -76,6 +87,8 @@ class Recording:
                 leaves = [_with_gradient(leaf) for leaf in leaves]
             versions = [leaf._version for leaf in leaves]
             positional, named = tree_unflatten(leaves, spec)
+            if self.parts is not None:
+                self.parts.begin()
             before, STATE.tracing = STATE.tracing, True
             try:
                 result = self.function(*positional, **named)
@@ -86,9 +99,11 @@ class Recording:
                     raise CaptureError(
                         "the traced function changes an argument in place. Change a copy of it: x.clone()."
                     )
-            plain = plain_result(result, self.strict)
-            self.returned = [leaf.raw for leaf in tree_flatten(plain)[0]]
+            plain = plain_result(result, self.strict, self.plain)
+            self.returned = [leaf.raw for leaf in tree_flatten(plain)[0] if isinstance(leaf, Tensor)]
             self.given = [leaf.raw for leaf in leaves]
+            if self.parts is not None:
+                self.parts.finish()
             self.results = [wrap(raw.copy(), device="cpu") for raw in self.returned]
             return plain
 
@@ -144,14 +159,14 @@ def _type_text(value: Nested) -> str:
     return "Tensor" if isinstance(value, Tensor) else type(value).__name__
 
 
-def plain_result(result: Nested, strict: bool) -> Plain:
+def plain_result(result: Nested, strict: bool, plain: bool = False) -> Plain:
     """Return what a traced function returned, in tuples, lists and dicts; RuntimeError for other values."""
-    if isinstance(result, Tensor):
+    if isinstance(result, Tensor) or (plain and is_plain(result)):
         return result
     if isinstance(result, tuple):
-        return tuple(plain_result(each, strict) for each in result)
+        return tuple(plain_result(each, strict, plain) for each in result)
     if isinstance(result, list):
-        return [plain_result(each, strict) for each in result]
+        return [plain_result(each, strict, plain) for each in result]
     if isinstance(result, Mapping):
         if strict:
             raise UnsupportedError(
@@ -161,7 +176,7 @@ def plain_result(result: Nested, strict: bool) -> Plain:
                 "`dict`, use a `NamedTuple` instead). If you absolutely need this and know the side effects, "
                 "pass strict=False to trace() to allow this behavior."
             )
-        return {key: plain_result(each, strict) for key, each in result.items()}
+        return {key: plain_result(each, strict, plain) for key, each in result.items()}
     raise UnsupportedError(
         "Only tensors, lists, tuples of tensors, or dictionary of tensors can be output from traced "
         f"functions, not a {type(result).__name__} ({result!r:.60})."

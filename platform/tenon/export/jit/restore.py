@@ -12,9 +12,9 @@ from typing import Any, BinaryIO
 from tenon.device import DeviceLike
 from tenon.errors import ArgumentError, BundleError, TenonError, UnsupportedError
 from tenon.export import archive, schema
-from tenon.export.jit.content import MODULE, SCHEMA, VERSION
+from tenon.export.jit.content import METHODS, MODULE, PARTS, SCHEMA, VERSION
 from tenon.export.jit.free_sizes import Sizes
-from tenon.export.jit.program import Program, program_of
+from tenon.export.jit.program import REASON, Program, program_of
 from tenon.export.jit.script_module import RecursiveScriptModule, ScriptModule, with_programs
 from tenon.export.json_types import Json, as_flag, as_object, as_string
 from tenon.nn.parameter import Parameter
@@ -73,9 +73,9 @@ def load(
             refuse_foreign(present, source)
             document = archive.document(opened, MODULE, source)
             schema.check_schema(document, SCHEMA, VERSION, source)
-            methods, graphs = document.get("methods"), {}
-            for name in methods if isinstance(methods, dict) else ():
-                graphs[name] = archive.document(opened, f"methods/{name}.json", source)
+            folders = (f"{METHODS}/", f"{PARTS}/")
+            names = sorted(name for name in present if name.startswith(folders))
+            graphs = {name: archive.document(opened, name, source) for name in names}
             arrays = archive.tensors(opened, source)
             extras = {
                 name: archive.member(opened, f"extra/{name}") if f"extra/{name}" in present else b""
@@ -129,19 +129,33 @@ class _Reader:
         self.document, self.graphs, self.arrays, self.source = document, graphs, arrays, source
         #: Tensors by the name under which they are stored: a parameter takes the place of its array.
         self.tensors: dict[str, Tensor] = dict(arrays)
+        #: The modules of the tree, and their entries.
         self.modules: list[ScriptModule] = []
+        self.entries: list[Mapping[str, Json]] = []
 
     def module(self) -> ScriptModule:
         unknown = set(self.document) - {"schema", "version", "root", "methods"}
         if unknown:
             raise BundleError(f"unknown entries {sorted(unknown)}.")
         root = self._tree(self.document["root"], 0)
-        stored = SimpleNamespace()
         methods = as_object(self.document["methods"])
         if not methods:
             raise BundleError("there are no methods.")
-        programs = {_name(name): self._method(name, entry, root, stored) for name, entry in methods.items()}
-        return with_programs(RecursiveScriptModule, root, programs, stored)
+        self._add_methods(root, methods, METHODS)
+        for number, (part, entry) in enumerate(zip(self.modules, self.entries, strict=True)):
+            own = entry.get("methods")
+            if own and part is not root:
+                self._add_methods(part, as_object(own), f"{PARTS}/{number}")
+            elif entry.get("not alone") is not None:
+                part.__dict__[REASON] = as_string(entry["not alone"])
+        return root
+
+    def _add_methods(self, module: ScriptModule, methods: Mapping[str, Json], folder: str) -> None:
+        stored = SimpleNamespace()
+        programs = {
+            _name(name): self._method(name, entry, module, stored, folder) for name, entry in methods.items()
+        }
+        with_programs(RecursiveScriptModule, module, programs, stored)
 
     def _tree(self, entry: Json, depth: int) -> ScriptModule:
         if depth > _MAX_DEPTH:
@@ -151,6 +165,7 @@ class _Reader:
             return self.modules[_number(entry["same"], len(self.modules))]
         module = RecursiveScriptModule()
         self.modules.append(module)
+        self.entries.append(entry)
         module.__dict__["_original_name"] = as_string(entry["name"])
         module.training = as_flag(entry["training"])
         for name, stored in as_object(entry["parameters"]).items():
@@ -177,9 +192,12 @@ class _Reader:
             tensor = self.tensors[name] = Parameter(tensor, requires_grad=as_flag(entry["grad"]))
         return tensor
 
-    def _method(self, name: str, entry: Json, root: ScriptModule, stored: SimpleNamespace) -> Program:
+    def _method(
+        self, name: str, entry: Json, root: ScriptModule, stored: SimpleNamespace, folder: str
+    ) -> Program:
         own = {label: self._stored(key) for label, key in as_object(entry["tensors"]).items()}
-        graph = schema.from_document(self.graphs[name], own, f"methods/{name}.json")
+        file = f"{folder}/{name}.json"
+        graph = schema.from_document(self.graphs[file], own, file)
         if graph.guards or graph.scalars:
             raise BundleError(f"the method {name!r} has guards or numbers that change.")
         paths: dict[int, str] = {}

@@ -32,7 +32,7 @@ def present(program: Program, owner: Any) -> Program:  # a ScriptModule or Scrip
     args, kwargs = signature.arguments_of(leaves)
     call = ((*args, *kwargs.values()), {}) if args else ((), kwargs)
     function = MethodType(program.function, owner)
-    recording = Recording(function, call, strict=False)
+    recording = Recording(function, call, strict=False, plain=True)
     names = naming.argument_names(function, *call)
     labels = dict(zip(signature.inputs, names, strict=True))
     dynamic = {labels[label]: axes for label, axes in program.graph.dynamic.items()}

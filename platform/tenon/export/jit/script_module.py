@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, ClassVar, Self
 from tenon.errors import ArgumentError, UnsavableError, UnsupportedError
 from tenon.export.captured import CapturedGraph
 from tenon.export.jit import content
-from tenon.export.jit.program import STORE, Program, bound
+from tenon.export.jit.program import REASON, STORE, Program, bound
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
 
@@ -32,12 +32,13 @@ class ScriptModule(Module):
     _programs: ClassVar[Mapping[str, Program]] = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:  # methods of traces and subclasses replace it
-        """Raise an error: traced modules have their own ``forward``, and parts of them have none."""
+        """Raise an error: traced modules have their own ``forward``, and so have parts that were called."""
         if "_original_name" not in self.__dict__:
             return Module.forward(self, *args, **kwargs)
+        why = self.__dict__.get(REASON, "it was not called while the whole was traced.")
         raise UnsupportedError(
-            f"{self.original_name} is part of a trace, which runs as a whole. Trace this part by itself, "
-            "tenon.jit.trace(module.part, example_inputs), or call the whole."
+            f"{self.original_name} is part of a trace and cannot be called alone: {why} Trace this part by "
+            "itself, tenon.jit.trace(module.part, example_inputs), or call the whole."
         )
 
     def _program(self, what: str) -> Program:
@@ -187,4 +188,7 @@ def mirrored(module: Module, base: type[ScriptModule], memo: dict[int, ScriptMod
     for name, child in module._modules.items():
         part: Any = None if child is None else mirrored(child, TracedModule, memo)  # None reserves the name
         own.add_module(name, part)
+    if base is TracedModule and isinstance(module, ScriptModule) and module._programs:
+        stored = SimpleNamespace(**vars(module.__dict__.get(STORE, SimpleNamespace())))
+        with_programs(TracedModule, own, module._programs, stored)
     return own

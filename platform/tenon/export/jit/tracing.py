@@ -17,12 +17,14 @@ from tenon.export.captured import CapturedGraph
 from tenon.export.jit.aliases import ResultAliases
 from tenon.export.jit.checking import check_graphs, check_results
 from tenon.export.jit.free_sizes import Sizes, search
-from tenon.export.jit.program import STORE, Program, argument_names, program_of
+from tenon.export.jit.parts import PartCalls, traced_part
+from tenon.export.jit.program import REASON, STORE, Program, argument_names, program_of
 from tenon.export.jit.recording import ExampleError, Recording, check_arguments, check_call
 from tenon.export.jit.script_function import ScriptFunction
 from tenon.export.jit.script_module import (
     ScriptModule,
     TopLevelTracedModule,
+    TracedModule,
     mirrored,
     with_programs,
 )
@@ -174,11 +176,23 @@ def traced_module(
     stored = SimpleNamespace()
     paths = {id(t.raw): name for name, t in (*module.named_buffers(), *module.named_parameters())}
     programs = {}
-    for name, call in calls.items():
-        own = options if isinstance(options, Options) else options[name]
-        function: Traceable = module if name == "forward" else getattr(module, name)
-        programs[name], _ = traced_method(function, call, own, stored, type(module).__name__, paths, name)
-    return with_programs(base, mirrored(module, base, {}), programs, stored)
+    parts = PartCalls(module)
+    with parts:
+        for name, call in calls.items():
+            own = options if isinstance(options, Options) else options[name]
+            function: Traceable = module if name == "forward" else getattr(module, name)
+            programs[name], _ = traced_method(
+                function, call, own, stored, type(module).__name__, paths, name, parts
+            )
+    made: dict[int, ScriptModule] = {}
+    root = mirrored(module, base, made)
+    for part in parts.parts.values():
+        result = traced_part(part)
+        if isinstance(result, str):
+            made[id(part.module)].__dict__[REASON] = result
+        else:
+            with_programs(TracedModule, made[id(part.module)], {"forward": result[0]}, result[1])
+    return with_programs(base, root, programs, stored)
 
 
 def traced_method(
@@ -189,11 +203,16 @@ def traced_method(
     owner: str,
     paths: Mapping[int, str],
     name: str = "forward",
+    parts: PartCalls | None = None,
 ) -> tuple[Program, SimpleNamespace]:
-    """Trace one function; tensors that ``paths``, by id of the array, does not name go to ``stored``."""
+    """Trace one function; tensors that ``paths``, by id of the array, does not name go to ``stored``.
+
+    ``parts`` records the calls of submodules.
+    """
     target = function.forward if isinstance(function, Module) else function
     check_call(target, call)
     recording = Recording(function, call, options.strict)
+    recording.parts = parts
     graph = recording.first()
     aliases = ResultAliases(recording, graph)
     recording.warn()

@@ -1,0 +1,163 @@
+"""The parts of a traced module are called alone, before and after the way through a file."""
+
+import copy
+import io
+import json
+import zipfile
+
+import pytest
+
+import tenon
+from tenon import jit, nn
+from tenon.errors import BundleError, ShapeError, UnsupportedError
+
+
+class Scaled(nn.Module):
+    """A part with an argument that is no tensor, an optional one, and a result that is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.offset = tenon.full((4,), 2.0)
+
+    def forward(self, x, factor=1.0, *, shift=None, first=None):
+        return self.linear(x) * factor + self.offset + (0 if shift is None else shift), first
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.block = nn.Sequential(nn.Linear(4, 4), nn.Tanh())
+        self.scaled = Scaled()
+        self.again = self.first
+        self.unused = nn.Linear(2, 2)
+        self.inplace = nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        y = self.block(self.first(x))
+        return self.inplace(self.scaled(y, 3.0, shift=y.sin())[0])
+
+
+def reread(traced):
+    return jit.load(io.BytesIO(traced.save_to_buffer()))
+
+
+@pytest.fixture(scope="module")
+def nets():
+    tenon.manual_seed(0)
+    net = Net().eval()
+    traced = jit.trace(net, tenon.randn(2, 3))
+    return net, traced, reread(traced)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_part_is_called_alone(nets, number):
+    net, traced = nets[0], nets[number]
+    x, y = tenon.randn(5, 3), tenon.randn(7, 4)
+
+    assert tenon.equal(traced.first(x), net.first(x))
+    assert tenon.equal(traced.block(y), net.block(y))
+    assert tenon.equal(traced.block.get_submodule("1")(y[:, :1]), y[:, :1].tanh())
+    result, none = traced.scaled(y, shift=y + 1)
+    assert tenon.equal(result, net.scaled(y, 3.0, shift=y + 1)[0]) and none is None
+    assert tenon.equal(traced.scaled.linear(y), net.scaled.linear(y))
+    assert traced.first.code.splitlines()[0] == "def forward(self, input):"
+    assert traced.scaled.code.splitlines()[0] == "def forward(self, x, shift):"
+    assert traced.again is traced.first and "linear" in str(traced.first.graph)
+    traced.first(x).sum().backward()
+    assert traced.first.weight.grad is not None
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_part_that_cannot_be_called_says_why(nets, number):
+    traced = nets[number]
+    with pytest.raises(UnsupportedError, match=r"Linear is part of a trace.* alone: it was not called while"):
+        traced.unused(tenon.ones(1, 2))
+    with pytest.raises(UnsupportedError, match=r"ReLU is part.*changes an argument in place"):
+        traced.inplace(tenon.ones(1, 2))
+    with pytest.raises(ShapeError, match=r"dimension 1 is fixed \(it did not change while the whole was"):
+        traced.first(tenon.ones(1, 2))
+
+
+def test_parts_share_memory_with_the_whole_and_are_copied_and_converted_with_it(nets):
+    traced = copy.deepcopy(nets[1])
+    y = tenon.randn(2, 4)
+    with tenon.no_grad():
+        traced.first.weight.zero_()
+        traced.scaled.CONSTANTS.t0.zero_()
+    assert tenon.equal(traced.first(tenon.ones(1, 3))[0], traced.first.bias)
+    assert not tenon.equal(traced.scaled(y, y)[0], nets[1].scaled(y, y)[0])
+    doubled = reread(traced.double())
+    assert doubled.block(y.double()).dtype is tenon.float64
+    assert reread(doubled.block)(y.double()).equal(traced.block(y.double()))
+
+
+def test_a_shared_part_takes_the_sizes_of_all_its_calls():
+    class Pyramid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Conv1d(2, 2, 3)
+
+        def forward(self, x, y):
+            return self.head(x).sum(), self.head(y).sum()
+
+    net = Pyramid()
+    traced = jit.trace(net, (tenon.ones(1, 2, 5), tenon.ones(1, 2, 9)), dynamic={}, check_trace=False)
+    x = tenon.randn(1, 2, 12)
+    assert tenon.equal(traced.head(x), net.head(x))
+
+
+def test_parts_of_a_trace_inside_another_model_stay_callable(nets):
+    net, traced, _ = nets
+    outer = reread(jit.trace(nn.Sequential(traced, nn.Tanh()), tenon.randn(2, 3), dynamic={}))
+    y = tenon.randn(7, 4)
+    assert tenon.equal(outer.get_submodule("0.block")(y), net.block(y))
+
+
+def test_containers_with_other_values_and_numbers_of_sizes_are_refused():
+    class Inner(nn.Module):
+        def forward(self, pair, length=0):
+            return pair[0] * 2 + length
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.mixed, self.sized = Inner(), Inner()
+
+        def forward(self, x):
+            return self.mixed((x, None)) + self.sized((x,), x.shape[0])
+
+    traced = jit.trace(Outer(), tenon.ones(2, 3))
+    with pytest.raises(UnsupportedError, match="a container of tensors and other values"):
+        traced.mixed((tenon.ones(2, 3), None))
+    with pytest.raises(UnsupportedError, match="numbers that follow from the sizes of tensors"):
+        traced.sized((tenon.ones(2, 3),))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda d: d["root"]["children"]["first"]["methods"].update(forward={}),
+        lambda d: d["root"]["children"]["first"]["methods"].update(other={}),
+        lambda d: d["root"]["children"]["first"].update(methods=3),
+        lambda d: d["root"]["children"]["unused"].update({"not alone": 3}),
+        lambda d: d["root"]["children"]["unused"].update(methods=d["methods"]),
+        lambda d: d["root"]["children"]["first"]["methods"]["forward"].update(paths={"weight": "bias"}),
+    ],
+)
+def test_a_hostile_description_of_a_part_is_refused(nets, change):
+    out = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(nets[1].save_to_buffer())) as source,
+        zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as target,
+    ):
+        for name in source.namelist():
+            data = source.read(name)
+            if name == "module.json":
+                document = json.loads(data)
+                change(document)
+                data = json.dumps(document).encode()
+            target.writestr(name, data)
+    with pytest.raises(BundleError, match="the file"):
+        jit.load(io.BytesIO(out.getvalue()))
