@@ -223,7 +223,7 @@ def test_a_wrong_order_of_calls_is_said():
     model = wrapped()
     with pytest.raises(CommunicatorError, match="train in shards"):
         model(INPUTS)
-    with pytest.raises(CommunicatorError, match="backward belongs into the loop"):
+    with pytest.raises(CommunicatorError, match="call backward inside the loop"):
         model.backward(model.module(INPUTS).sum(), 24)
     with pytest.raises(CommunicatorError, match=r"shard 0 ended without model\.backward"):
         for x in model.shards(INPUTS, step=0):

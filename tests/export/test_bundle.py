@@ -192,7 +192,10 @@ def test_what_all_targets_lack_is_said_at_once(tmp_path):
         save(example.model, tmp_path / "net", example.args, targets=[Poor(), Poorer()])
 
     text = str(caught.value)
-    assert "poor: the target has no relu" in text and "poorer: the target has no linear" in text
+    assert (
+        "poor: the target does not support relu" in text
+        and "poorer: the target does not support linear" in text
+    )
     assert list(tmp_path.iterdir()) == []
 
 

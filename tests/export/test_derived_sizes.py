@@ -69,7 +69,7 @@ def test_a_symbol_that_is_no_size_itself_follows_from_a_multiple():
 
     assert graph.symbols["n"].example == 2
     assert str(graph.run(tenon.ones(6, 3), tenon.ones(12, 3)).tolist()) == "[18.0, 18.0, 18.0]"
-    with pytest.raises(ShapeError, match=r"'x' is 5, which is 2\*n for no n"):
+    with pytest.raises(ShapeError, match=r"'x' is 5, which no value of n gives for 2\*n"):
         graph.run(tenon.ones(5, 3), tenon.ones(12, 3))
 
 

@@ -123,15 +123,15 @@ HOSTILE = {
     "negative size": (lambda d, a: d["nodes"][0].update(shape=[-1, 4]), "size of -1"),
     "size that is no integer": (lambda d, a: d["nodes"][0].update(shape=[2.5, 4]), "size of 2.5"),
     "many axes": (lambda d, a: d["nodes"][0].update(shape=[1] * 100), "100 axes"),
-    "unknown dtype": (lambda d, a: d["nodes"][0].update(dtype="float99"), "no dtype 'float99'"),
+    "unknown dtype": (lambda d, a: d["nodes"][0].update(dtype="float99"), "unknown dtype 'float99'"),
     "unknown op": (lambda d, a: d["nodes"][position(d, "call")].update(op="rm_rf"), "no op 'rm_rf'"),
     "op of Python functions": (
         lambda d, a: d["nodes"][position(d, "call")].update(op="host_call"),
-        "does not belong in a file",
+        "is not allowed in a file",
     ),
     "path as an op": (
         lambda d, a: d["nodes"][position(d, "call")].update(op="../../etc/passwd"),
-        "there is no op",
+        "unknown op",
     ),
     "unknown kind": (lambda d, a: d["nodes"][0].update(kind="exec"), "unknown kind"),
     "unknown entry of a node": (lambda d, a: d["nodes"][0].update(code="1"), "no 'code'"),
@@ -164,7 +164,7 @@ HOSTILE = {
     ),
     "nest of another size": (lambda d, a: d["signature"].update(out={"tuple": [None, None]}), "leaves"),
     "no nodes": (lambda d, a: d.pop("nodes"), "malformed"),
-    "nodes that are no list": (lambda d, a: d.update(nodes={"a": 1}), "where a list belongs"),
+    "nodes that are no list": (lambda d, a: d.update(nodes={"a": 1}), "expected a list"),
     "other schema": (lambda d, a: d.update(schema="onnx"), "schema 'onnx'"),
     "later version": (lambda d, a: d.update(version=2), "version 2"),
 }  # fmt: skip

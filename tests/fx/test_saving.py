@@ -84,7 +84,7 @@ ROWS = [
         ["call_function", "a", "builtins.getattr", ["tuple", [1, "__class__"]], ["dict", []]],
     ),
     ("no names", ["call_method", "a", "sum", ["tuple", [1]], ["dict", [["x = print(1), y", 2]]]]),
-    ("none before it", ["call_method", "a", "sum", ["tuple", [["node", 3]]], ["dict", []]]),
+    ("does not come before it", ["call_method", "a", "sum", ["tuple", [["node", 3]]], ["dict", []]]),
     ("not a list of op", ["run", "a", "sum", ["tuple", []], ["dict", []]]),
     ("of the kind 'call'", ["call_method", "a", "sum", ["tuple", [["call", []]]], ["dict", []]]),
 ]

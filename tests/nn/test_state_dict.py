@@ -263,7 +263,7 @@ def test_every_problem_is_listed_at_once_with_its_path():
         "\tsize mismatch for b.weight: copying a param with shape torch.Size([2, 2]) from checkpoint, the "
         "shape in "
         "current model is torch.Size([3, 2]).\n"
-        "Nothing was loaded: the module is as it was. Pass strict=False to load the keys that do match."
+        "Nothing was loaded: the module is unchanged. Pass strict=False to load the keys that do match."
     )
 
 

@@ -205,7 +205,7 @@ def test_shapes_of_many_axes_are_refused_before_they_are_multiplied():
 def test_a_json_object_with_many_keys_and_one_twice_is_refused_at_once():
     text = ", ".join(f'"k{n}": 1' for n in range(20_000))
 
-    with pytest.raises(BundleError, match="'k7' is there twice"):
+    with pytest.raises(BundleError, match="'k7' occurs twice"):
         tenon.export.schema.parse(f'{{{text}, "k7": 2}}'.encode(), "g")
 
 

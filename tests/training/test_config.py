@@ -118,7 +118,7 @@ ABSURD = {
     "optimizer.lr=nan": "optimizer.lr = nan: is not a number",
     "optimizer.lr=1e999": "optimizer.lr = inf: must be finite",
     "seed=9223372036854775807": "seed = 9223372036854775807: Input should be less than or equal to",
-    "accumulate=9223372036854775807": "accumulate = 9223372036854775807: a batch of batch_size = 64",
+    "accumulate=9223372036854775807": "accumulate = 9223372036854775807: must be at most batch_size = 64",
     "threads=2147483648": "threads = 2147483648: Input should be less than or equal to 4096",
     "epochs=-1": "epochs = -1: ",
     "model_options.x=" + "[" * 3000 + "]" * 3000: "--set model_options.x = '[[[",

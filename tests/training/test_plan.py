@@ -236,7 +236,7 @@ def test_an_engine_that_does_not_say_what_it_sends_is_named():
     inputs = inputs_of(2, 1, (GRADIENTS,))
     inputs.engine = Communicator
 
-    with pytest.raises(UnsupportedError, match="'communicator' does not state its traffic"):
+    with pytest.raises(UnsupportedError, match="'communicator' cannot predict its traffic"):
         predict.times(inputs)
 
 

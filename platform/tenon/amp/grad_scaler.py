@@ -193,7 +193,7 @@ class GradScaler:
                     " first."
                 )
             if _recording() and (self._recorded is None or self._recorded() is not WATCHERS.recorder):
-                WATCHERS.recorder.unsupported("GradScaler.update() apart from step()")
+                WATCHERS.recorder.unsupported("GradScaler.update() without step()")
             self._adjust(scale, growth_tracker, any(v.item() for v in found_inf))
         self._per_optimizer_states = defaultdict(_new_state)
 

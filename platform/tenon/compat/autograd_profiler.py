@@ -40,7 +40,7 @@ class _Emit:
     def __enter__(self) -> Self:
         if self.enabled:
             raise UnsupportedError(
-                f"{type(self).__name__}: ranges are not sent to {self._profiler} here. Use"
+                f"{type(self).__name__}: ranges cannot be sent to {self._profiler}. Use"
                 " tenon.profiler.profile, or enabled=False."
             )
         return self

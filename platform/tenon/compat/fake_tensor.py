@@ -16,8 +16,8 @@ __all__ = ["FakeTensor", "FakeTensorConverter", "FakeTensorMode"]
 
 def _refuse(kind: type) -> NoReturn:
     raise UnsupportedError(
-        f"{kind.__name__}: there are no fake tensors. Create tensors on the device 'meta' "
-        "(`with torch.device('meta'):`), which have shapes and no memory too."
+        f"{kind.__name__}: fake tensors are not supported. Create tensors on the device 'meta' "
+        "(`with torch.device('meta'):`), which also have shapes and no memory."
     )
 
 
@@ -44,5 +44,5 @@ class FakeTensorConverter:
 
 
 def is_fake(x: object) -> bool:
-    """Return False: there are no fake tensors."""
+    """Return False: fake tensors are not supported."""
     return False

@@ -72,7 +72,7 @@ _IGNORED: dict[str, object] = {
 _REFUSED: dict[str, tuple[object, str]] = {
     "custom_translation_table": (None, "Define a lowering of the op in the plugin of the target onnx"),
     "custom_opsets": (None, "All operators are of ONNX's own set"),
-    "export_modules_as_functions": (False, "Node names and metadata say of which module they are"),
+    "export_modules_as_functions": (False, "Names and metadata of nodes state their module"),
     "keep_initializers_as_inputs": (
         False,
         "Weights are constants; export_params=False makes them inputs",
@@ -171,7 +171,7 @@ def _check_options(options: dict[str, object]) -> None:
         if name in ignored:
             if value != ignored[name]:
                 warnings.warn(
-                    f"torch.onnx.export: {name}={value!r} does nothing here.", TenonWarning, stacklevel=3
+                    f"torch.onnx.export: {name}={value!r} has no effect.", TenonWarning, stacklevel=3
                 )
         elif name in _REFUSED:
             default, instead = _REFUSED[name]

@@ -20,7 +20,7 @@ def main() -> None:
     del sys.argv[0]
     script = sys.argv[0]
     if not os.path.isfile(script):
-        sys.exit(f"there is no script {script!r} here ({os.getcwd()}). {USAGE}")
+        sys.exit(f"the script {script!r} does not exist in {os.getcwd()}. {USAGE}")
     sys.path[0] = os.path.dirname(os.path.abspath(script))
     runpy.run_path(script, run_name="__main__")
 

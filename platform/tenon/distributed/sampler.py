@@ -131,8 +131,8 @@ class DistributedSampler(Sampler[int]):
         ):
             if saved != own:
                 raise DataError(
-                    f"the sampler's state has {name}={saved}, this sampler has {name}={own}: the order would"
-                    " be another. Make it with the same options."
+                    f"the sampler's state has {name}={saved}, this sampler has {name}={own}, which gives"
+                    " another order. Make it with the same options."
                 )
         self.epoch = int(state["epoch"])
         self._skip_next = int(state["taken"])

@@ -16,9 +16,9 @@ class DTensor:
     def __init__(self, *args: object, **kwargs: object) -> None:
         """Raise ``UnsupportedError``."""
         raise UnsupportedError(
-            "DTensor: tensors are not spread over meshes of devices here. Every rank has whole tensors; to"
-            " share the work of a step use nn.parallel.DistributedDataParallel, and for the optimizer's state"
-            " distributed.optim.ZeroRedundancyOptimizer."
+            "DTensor: tensors distributed over a device mesh are not supported. Every rank has whole tensors;"
+            " to share the work of a step use nn.parallel.DistributedDataParallel, and for the optimizer's"
+            " state distributed.optim.ZeroRedundancyOptimizer."
         )
 
     @staticmethod

@@ -48,7 +48,7 @@ def declared_axes(dynamic: Mapping[str, Mapping[int, str]], shapes: Shapes) -> A
 
 
 def _read(text: str, place: str) -> Expression:
-    problem = "a name, or an expression of names such as '2*batch' or 'batch + 1', is needed"
+    problem = "give a name, or an expression of names such as '2*batch' or 'batch + 1'"
     if isinstance(text, str):
         try:
             if text.isidentifier():
@@ -58,7 +58,7 @@ def _read(text: str, place: str) -> Expression:
                 return size
         except (SyntaxError, BundleError, ValueError, RecursionError, MemoryError) as error:
             problem = str(error)
-    raise ArgumentError(f"dynamic= calls {place} {text!r}, which is not a name: {problem}.")
+    raise ArgumentError(f"dynamic= names {place} {text!r}, which is not a name: {problem}.")
 
 
 def symbol_names(axes: Axes) -> list[str]:
@@ -117,7 +117,7 @@ def symbol_sizes(axes: Axes, shapes: Shapes) -> tuple[dict[str, int], dict[str, 
         given, place = shapes[argument][axis], f"dimension {axis} of argument {argument!r}"
         sizes[name], rest = divmod(given - shift, factor)
         if rest or sizes[name] < 0:
-            raise ShapeError(f"{place} is {given}, which is {size} for no {name}.")
+            raise ShapeError(f"{place} is {given}, which no value of {name} gives for {size}.")
         places[name] = place
     for argument, axis, size in known:
         given, expected = shapes[argument][axis], size.at(sizes)

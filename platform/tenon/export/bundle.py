@@ -87,7 +87,7 @@ def save(
     if calls is None:
         calls = [graph.example_arguments()] * (10 if graph.writes else 1)
     if not calls:
-        raise BundleError("there are no test vectors: calls= is empty, so that nothing could be verified.")
+        raise BundleError("calls= is empty: a bundle needs test vectors, by which it is verified.")
     model = model if isinstance(what, CapturedGraph) or train else what
     vectors = make_vectors(graph, [tuple(call) for call in calls], tolerance, model)
     document, arrays = schema.to_document(graph, schema.views_of(graph))

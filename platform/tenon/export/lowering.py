@@ -85,7 +85,7 @@ def _lowered(
         nodes += calls
         changes.update((node.out(i), ref) for i, ref in values.items() if ref != node.out(i))
     if missing and strict:
-        raise LoweringError(f"the target has no {_listed(missing, lacking)}.")
+        raise LoweringError(f"the target does not support {_listed(missing, lacking)}.")
     result.nodes = nodes
     result.replace(changes)
     simplify(result)
@@ -101,7 +101,7 @@ def _listed(missing: Mapping[str, Iterable[Node]], lacking: Mapping[str, Iterabl
         )
         examples = ", ".join(list(places)[:3]) + (f" and {len(places) - 3} more" if len(places) > 3 else "")
         needed = ", ".join(sorted(lacking[name]))
-        parts.append(f"{name} ({examples}{f'; to be made of its parts it needs {needed}' if needed else ''})")
+        parts.append(f"{name} ({examples}{f'; its decomposition needs {needed}' if needed else ''})")
     return "; ".join(parts)
 
 
@@ -144,7 +144,7 @@ class _Parts(Calls):
         if rule is not None:
             result = rule(Namespace(self), *args, **attrs)
         elif not isinstance(op, Composite):
-            raise NotFusableError(f"{op.name} has no parts.")
+            raise NotFusableError(f"{op.name} has no decomposition.")
         else:
             compute = op.raw_forward if hidden else op.decompose
             result = compute(Namespace(self), *args, **attrs)

@@ -20,9 +20,9 @@ Rule: TypeAlias = Callable[..., Operand]
 
 
 def real(f: OpNamespace, x: Operand) -> Operand:
-    """Return ``x``, of which there is no other part."""
+    """Return ``x`` itself, which is real."""
     if is_complex(x):
-        raise NotFusableError("the real part of a complex number has no parts.")
+        raise NotFusableError("the real part of a complex number has no decomposition.")
     return x
 
 
@@ -31,7 +31,7 @@ def var(
 ) -> Operand:
     """Return the variance, divided by degrees of freedom that are computed from the number of elements."""
     if is_complex(x):
-        raise NotFusableError("variances of complex numbers have no parts where sizes may change.")
+        raise NotFusableError("the variance of complex numbers has no decomposition where sizes may change.")
     squares = f.square(f.sub(x, f.mean(x, axes=axes, keepdims=True)))
     count = f.new_full(x, shape=(), value=math.prod(x.shape[a] for a in axes), dtype=x.dtype)
     freedom = f.maximum(f.sub(count, float(correction)), 0.0)

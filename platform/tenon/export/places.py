@@ -69,7 +69,7 @@ def put(node: Node, changes: Mapping[Path, object]) -> None:
         elif path[0] == "attrs":
             node.attrs = node.attrs | {path[1]: _changed(node.attrs[path[1]], path[2:], value)}
         else:
-            raise GraphError(f"{node!r}: there is no value at {path!r}.")
+            raise GraphError(f"{node!r} has no value at {path!r}.")
     node.avals = tuple(Aval(tuple(s), a.dtype) for s, a in zip(shapes, node.avals, strict=True))
 
 

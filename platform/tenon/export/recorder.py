@@ -234,7 +234,7 @@ class CaptureRecorder(Recorder):
     def expect(self, condition: Tensor, value: Tensor, what: str) -> Tensor | None:
         """Raise an error: a run of the graph cannot stop in the middle."""
         raise CaptureError(
-            f"a GradScaler decides by the gradients whether a step is made ({what}), at {user_line()}. "
+            f"a GradScaler makes or skips a step depending on the gradients ({what}), at {user_line()}. "
             "Capture a step without it: a graph makes the same step in every run."
         )
 

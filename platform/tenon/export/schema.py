@@ -62,7 +62,7 @@ def _distinct(pairs: Sequence[tuple[str, Json]]) -> dict[str, Json]:
     result = dict(pairs)
     if len(result) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"the key {key!r:.80} is there twice")
+        raise ValueError(f"the key {key!r:.80} occurs twice")
     return result
 
 
@@ -253,7 +253,7 @@ class _Reader:
             self.result.scalar("input", (), None, name)
             return
         if function not in FUNCTIONS:
-            raise BundleError(f"there is no scalar function {function!r:.80}.")
+            raise BundleError(f"unknown scalar function {function!r:.80}.")
         given = [values.decode(a, self.decoder) for a in as_list(entry["args"])]
         args = tuple(arg if arg.__class__ is Ref and arg.scalar else _number(arg) for arg in given)
         self.result.scalar(function, args)
@@ -303,7 +303,7 @@ class _Reader:
         ]
         in_spec, out_spec = (values.decode_spec(entry["in"]), values.decode_spec(entry["out"]))
         if in_spec.num_leaves != len(arguments) or out_spec.num_leaves != len(returned):
-            raise BundleError("a nest has another number of leaves than the signature.")
+            raise BundleError("a nested structure has another number of leaves than the signature.")
         aliases = {name: _text(label) for name, label in as_object(entry.get("aliases", {})).items()}
         for name, label in aliases.items():
             if label not in self.states or name in self.names or not _is_path(name):
@@ -327,9 +327,9 @@ def known_op(name: str) -> Op:
     try:
         op = table[name]
     except (LookupError, AttributeError):
-        raise BundleError(f"there is no op {name!r:.80}. Its plugin may not be installed.") from None
+        raise BundleError(f"unknown op {name!r:.80}. Its plugin may not be installed.") from None
     if op.kind is Kind.COLLECTIVE or name in ("host_call", "host_map"):
-        raise BundleError(f"the op {name!r} does not belong in a file.")
+        raise BundleError(f"the op {name!r} is not allowed in a file.")
     return op
 
 
@@ -361,7 +361,7 @@ def _is_path(name: str) -> bool:
 def _number(value: Json) -> float:
     """Return a number in double precision: powers of integers have no end."""
     if type(value) not in (int, float):
-        raise BundleError(f"{value!r:.80} is where a number belongs.")
+        raise BundleError(f"expected a number, got {value!r:.80}.")
     return float(value)
 
 

@@ -117,7 +117,7 @@ def _parsed(node: ast.expr, symbols: Sequence[str]) -> Size:
         if isinstance(node.op, ast.FloorDiv) and (not isinstance(right, int) or right < 1):
             raise ValueError("a size is divided by a positive number only")
         return Expression(_NODES[type(node.op)], (_parsed(node.left, symbols), right))
-    raise ValueError("it is no sum, difference, product or quotient of known symbols and integers")
+    raise ValueError("it is not a sum, difference, product or quotient of known symbols and integers")
 
 
 def affine(name: str, factor: int, shift: int) -> Size:

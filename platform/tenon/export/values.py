@@ -40,7 +40,7 @@ def dtype_name(dtype: np.dtype | dtypes.dtype) -> str:
 def dtype_named(name: Json) -> np.dtype:
     """Return the dtype of that name; BundleError if there is none."""
     if type(name) is not str or name not in dtypes.BY_NAME:
-        raise BundleError(f"there is no dtype {name!r:.80}.")
+        raise BundleError(f"unknown dtype {name!r:.80}.")
     return dtypes.BY_NAME[name].numpy
 
 
@@ -218,14 +218,14 @@ def decode_spec(node: Json, depth: int = 0) -> TreeSpec:
     if node is None:
         return LEAF
     if depth > _MAX_DEPTH or type(node) is not dict or len(node) != 1:
-        raise BundleError(f"an unknown nest {node!r:.80}.")
+        raise BundleError(f"expected a nested structure, got {node!r:.80}.")
     ((tag, body),) = node.items()
     if type(body) is not list:
-        raise BundleError(f"a nest of {body!r:.80}.")
+        raise BundleError(f"expected a list of the parts of a {tag!r:.80}, got {body!r:.80}.")
     if tag in ("list", "tuple"):
         children = tuple(decode_spec(child, depth + 1) for child in body)
         return TreeSpec(list if tag == "list" else tuple, None, children)
     if tag == "dict":
         keys = [decode(key) for key, _ in body]
         return TreeSpec(dict, (keys, None), tuple(decode_spec(child, depth + 1) for _, child in body))
-    raise BundleError(f"an unknown nest {tag!r:.80}.")
+    raise BundleError(f"unknown kind of nested structure {tag!r:.80}.")

@@ -252,9 +252,7 @@ def _read(written: Any, nodes: list[Node]) -> Nested:  # what _written has writt
     kind, value = written
     if kind == "node":
         if type(value) is not int or not 0 <= value < len(nodes):
-            raise CheckpointError(
-                f"an argument of a node is node {value!r}, of which there is none before it"
-            )
+            raise CheckpointError(f"an argument of a node is node {value!r}, which does not come before it")
         return nodes[value]
     if kind == "memory_format" and value in _FORMATS:
         return getattr(memory_formats, value)

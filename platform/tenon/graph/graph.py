@@ -350,7 +350,7 @@ def inferred(node: Node) -> tuple[Aval, ...]:
     if node.kind == "constant":
         return (aval_of(node.value),)
     if node.kind == "scalar" and node.function != "input" and node.function not in FUNCTIONS:
-        raise GraphError(f"{node!r}: there is no scalar function {node.function!r}.")
+        raise GraphError(f"{node!r}: unknown scalar function {node.function!r}.")
     if node.kind != "call" or node.effect:
         return ()
     attrs = {name: value for name, value in node.attrs.items() if name != "layouts"}

@@ -114,7 +114,7 @@ class BasePruningMethod(ABC):
         method: BasePruningMethod = cls(*args, **kwargs)
         method._tensor_name = name
         if tensor is None:
-            raise ModuleTypeError(f"prune: '{name}' of {module} is None, so there is nothing to prune.")
+            raise ModuleTypeError(f"prune: '{name}' of {module} is None and cannot be pruned.")
         if importance_scores is not None and importance_scores.shape != tensor.shape:
             raise OptionError(
                 f"importance_scores should have the same shape as parameter {name} of {module}, got "

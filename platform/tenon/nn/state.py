@@ -368,7 +368,7 @@ def _load_tensor(
 
 def _advice(keys: IncompatibleKeys, strict: bool) -> str:
     """Return advice to append to the list of errors."""
-    text = "\nNothing was loaded: the module is as it was."
+    text = "\nNothing was loaded: the module is unchanged."
     if strict and keys.unexpected_keys and all(key.startswith("module.") for key in keys.unexpected_keys):
         return f'{text} All keys start with "module.": a data-parallel wrapper saved them; strip that prefix.'
     if strict and (keys.missing_keys or keys.unexpected_keys):

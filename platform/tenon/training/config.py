@@ -215,7 +215,7 @@ class RunConfig(_Section):
     def _check_passes(cls, value: int, info: ValidationInfo) -> int:
         batch_size = info.data.get("batch_size", value)
         if value > batch_size:
-            raise ValueError(f"a batch of batch_size = {batch_size} samples has no more passes than that")
+            raise ValueError(f"must be at most batch_size = {batch_size}: each pass needs a sample")
         return value
 
     @field_validator("autocast", "data_parallel")

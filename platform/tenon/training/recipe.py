@@ -112,7 +112,7 @@ def _refuse_standard_library(module: str, setting: str) -> None:
     origin = spec.origin or ""
     if not spec.has_location or Path(origin).is_relative_to(sysconfig.get_path("stdlib")):
         raise ConfigError(
-            f"{setting}: {module!r} is a module of Python's standard library. If you mean a file of yours,"
+            f"{setting}: {module!r} is a module of Python's standard library. If you mean your own file,"
             " rename it."
         )
 

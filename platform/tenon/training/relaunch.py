@@ -209,7 +209,7 @@ def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | N
     """The command line of each rank, and the run folder (None for a script)."""
     if target.endswith(".py"):
         if not os.path.isfile(target):
-            raise LaunchError(f"there is no script {target!r} here ({os.getcwd()}).")
+            raise LaunchError(f"the script {target!r} does not exist in {os.getcwd()}.")
         return [sys.executable, "-m", "tenon.distributed", target, *arguments], None
     options = command.train.make_context("tenon launch", [target, *arguments]).params
     if options["resume"] is not None or options["show_config"]:
@@ -229,8 +229,8 @@ def find_launcher(command: str | None = None) -> list[str]:
     path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
     if path is None:
         raise LaunchError(
-            "there is no mpirun next to this Python or on the PATH. Run: pip install 'tenon-platform[mpich]',"
-            " or name another launcher with --mpirun."
+            "mpirun was found neither next to this Python nor on the PATH. Run: pip install"
+            " 'tenon-platform[mpich]', or name another launcher with --mpirun."
         )
     return [path]
 

@@ -242,7 +242,7 @@ def run_frozen_optimizations(
 
 def _refuse_instance(result: object) -> NoReturn:
     raise UnsupportedError(
-        f"torch.jit.{type(result).__name__}: TorchScript does not exist here. Write a plain nn.Module, list"
+        f"torch.jit.{type(result).__name__}: TorchScript is not supported. Write a plain nn.Module, list"
         " or dict; tenon.compile makes functions and models faster."
     )
 

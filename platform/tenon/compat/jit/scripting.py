@@ -40,7 +40,7 @@ def script(obj: T, *args: object, **options: object) -> T:
     if not _warned:
         _warned.append(obj)
         warnings.warn(
-            f"torch.jit.script({_name_of(obj)}): there is no TorchScript here,"
+            f"torch.jit.script({_name_of(obj)}): TorchScript is not supported,"
             " and the argument is returned unchanged. tenon.compile makes functions and models faster;"
             " tenon.jit.trace(model, example_inputs).save(path) writes them to a file;"
             " PYTORCH_JIT=0 in the environment disables this warning.",
@@ -73,8 +73,8 @@ class Absent:
         trace = f"tenon.jit.trace({function}, example_inputs)"
         do = f"{trace}.save(path)" if name.startswith("save") else f"{trace} has {name!r}"
         return (
-            f"torch.jit.script({function}) is the Python function, as there is no TorchScript: it has no "
-            f"{name!r}. Trace it: {do}."
+            f"torch.jit.script({function}) is the Python function, as TorchScript is not supported: it has"
+            f" no {name!r}. Trace it: {do}."
         )
 
     def _refuse(self) -> NoReturn:

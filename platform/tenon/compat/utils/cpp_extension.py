@@ -48,13 +48,13 @@ def library_paths(device_type: str = "cpu") -> list[str]:
 def _refused(name: str) -> Callable[..., NoReturn]:
     def refuse(*args: object, **options: object) -> NoReturn:
         raise UnsupportedError(
-            f"torch.utils.cpp_extension.{name}: extensions in C++ need PyTorch's headers, which do "
-            "not exist here. Write the function in Python with a torch.autograd.Function, or as an op "
+            f"torch.utils.cpp_extension.{name}: extensions in C++ need PyTorch's headers, which tenon does "
+            "not have. Write the function in Python with a torch.autograd.Function, or as an op "
             "(docs/guide/plugins.md)."
         )
 
     refuse.__name__ = refuse.__qualname__ = name
-    refuse.__doc__ = "Raise UnsupportedError: PyTorch's headers do not exist here."
+    refuse.__doc__ = "Raise UnsupportedError: tenon has no C++ headers."
     return refuse
 
 

@@ -149,7 +149,7 @@ def check_message(expected: str, sent: str, source: int) -> None:
     """Raise ``CollectiveMismatchError`` if rank ``source`` sent another shape or dtype than expected."""
     if sent != expected:
         raise CollectiveMismatchError(
-            f"rank {source} sent {sent}, but {expected} is to be received. Send and receive the same shape "
+            f"rank {source} sent {sent}, but this rank expects {expected}. Send and receive the same shape "
             "and dtype, in the same order for each tag."
         )
 

@@ -302,13 +302,15 @@ class Communicator(ABC):
 
     def shrink(self) -> Communicator:
         """A communicator of the surviving ranks; this one is unusable afterwards."""
-        raise UnsupportedError(f"the communicator {self.name!r} does not outlive its ranks.")
+        raise UnsupportedError(
+            f"the communicator {self.name!r} cannot continue without a rank that was killed."
+        )
 
     @classmethod
     def traffic(cls, call: Call, ranks: int, ranks_per_node: int, *, beside: bool = False) -> Traffic:
         """The cost of ``call`` for a node, for ``tenon plan``; ``beside``: through ``start_all_reduce``."""
         raise UnsupportedError(
-            f"the communicator {cls.name!r} does not state its traffic: it has no method `traffic`."
+            f"the communicator {cls.name!r} cannot predict its traffic: it defines no method `traffic`."
         )
 
     @abstractmethod
@@ -350,15 +352,17 @@ class Communicator(ABC):
 
     def perform_send(self, source: np.ndarray, text: str, to: int, tag: int) -> Work:
         """Send flat ``source`` and its description ``text``; ``wait`` returns when ``source`` may change."""
-        raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
+        raise UnsupportedError(f"the communicator {self.name!r} does not support messages between two ranks.")
 
     def perform_receive(self, target: np.ndarray, text: str, source: int, tag: int) -> Work:
         """Receive into flat ``target``; ``wait`` raises ``CollectiveMismatchError`` if ``text`` differs."""
-        raise UnsupportedError(f"the communicator {self.name!r} has no messages between two ranks.")
+        raise UnsupportedError(f"the communicator {self.name!r} does not support messages between two ranks.")
 
     def perform_split(self, color: int | None, key: int) -> Communicator | None:
         """The communicator of the ranks that pass the same ``color``; None for those that pass None."""
-        raise UnsupportedError(f"the communicator {self.name!r} has no groups of some of its ranks.")
+        raise UnsupportedError(
+            f"the communicator {self.name!r} does not support groups of some of its ranks."
+        )
 
     def _do(self, call: Call, perform: Callable[[*Args], Result], *args: *Args) -> Result:
         """Compare ``call`` between the ranks, then return ``perform(*args)``; profiles time both."""

@@ -86,7 +86,7 @@ class Future(Generic[T]):
     def _finish(self, value: T | None, error: BaseException | None) -> None:
         with self._lock:
             if self.done():
-                raise CommunicatorError("this future is done already; a result can be set once.")
+                raise CommunicatorError("this future is already done; its result can be set only once.")
             self._value, self._error = value, error
             self._done.set()
             callbacks, self._callbacks = self._callbacks, []

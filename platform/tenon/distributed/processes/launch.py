@@ -82,6 +82,6 @@ def _create(config: Config | None) -> Communicator:
         raise LaunchError(
             f"{facts.launcher} started this process as rank {facts.rank} of {facts.size}, but the "
             f"communicator {communicator.name!r} found {communicator.size} rank(s). The launcher and the MPI "
-            "library do not belong together: use the mpirun of the installed MPI, or srun --mpi=pmi2."
+            "library do not match: use the mpirun of the installed MPI, or srun --mpi=pmi2."
         )
     return communicator

@@ -147,7 +147,7 @@ class LogicalShards:
     def backward(self, loss: Tensor, count: SupportsFloat) -> None:
         """Add the gradients of ``loss``, a sum over ``count`` samples (or unmasked targets) of the shard."""
         if self._current is None:
-            raise CommunicatorError('deterministic="world": backward belongs into the loop over shards.')
+            raise CommunicatorError('deterministic="world": call backward inside the loop over shards.')
         number = float(count)
         if not number >= 0:
             raise CommunicatorError(f"count={count} must be a number of samples, 0 or more.")
@@ -257,8 +257,8 @@ def check(shards: int, ranks: int, model: Module) -> None:
         dtype = parameter.raw.dtype
         if accumulator(dtype) != dtype:
             raise UnsupportedError(
-                f'deterministic="world": parameter {name!r} is {dtype}, and sums of so few bits would be'
-                " rounded on the way. Keep parameters in float32, and compute in autocast."
+                f'deterministic="world": parameter {name!r} is {dtype}, whose partial sums would be rounded.'
+                " Keep parameters in float32, and compute in autocast."
             )
 
 
@@ -280,9 +280,9 @@ def _check_engine(communicator: Communicator, bucket: Bucket) -> None:
     flat[...] = 0
     if not same:
         raise CommunicatorError(
-            f'deterministic="world": the communicator {communicator.name!r} does not add up as a tree over'
-            " the ranks, ((0, 1), (2, 3)), as several nodes with a number of ranks each that is no power of"
-            " two do not. Use another number of ranks on a node, or TENON_COMMUNICATOR=mpi-messages."
+            f'deterministic="world": the communicator {communicator.name!r} does not add up as a binary tree'
+            " over the ranks, ((0, 1), (2, 3)). Several nodes do so only if each has a power of two of ranks:"
+            " use another number of ranks on a node, or TENON_COMMUNICATOR=mpi-messages."
         )
 
 

@@ -232,7 +232,7 @@ def _member(module: ScriptModule, name: str) -> Tensor:
 
 def _number(value: Json, end: int) -> int:
     if type(value) is not int or not 0 <= value < end:
-        raise BundleError(f"{value!r:.80} stands where a number below {end} belongs.")
+        raise BundleError(f"expected a number below {end}, got {value!r:.80}.")
     return value
 
 

@@ -83,8 +83,8 @@ class SparsePartition:
         for device, partition in zip(self.devices, embeddings, strict=False):
             if shared + partition.used_mem_bytes > available:
                 raise RuntimeError(
-                    f"partition {partition} of embeddings has {partition.used_mem_bytes} bytes, all that is"
-                    f" no embedding {shared}: together they do not fit into the {available} of a device."
+                    f"partition {partition} of embeddings has {partition.used_mem_bytes} bytes, the other"
+                    f" nodes have {shared}: together they do not fit into the {available} of a device."
                 )
             partition.logical_device_ids = [device.logical_id]
             used.append(device.logical_id)

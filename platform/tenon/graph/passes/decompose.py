@@ -147,14 +147,19 @@ class Calls(Builder):
         if isinstance(op, Composite) and op.expression is None:
             return op.decompose(Namespace(self), *args, **attrs)
         if op.kind in _EFFECTS or op.outputs != 1:
-            raise NotFusableError(f"{self.node.op.name} draws, sends or splits: it stays one call.")
+            raise NotFusableError(
+                f"{self.node.op.name} draws random numbers, communicates or returns several values: it is not"
+                " decomposed."
+            )
         return self.append(op, args, attrs)
 
     def append(self, op: Op, args: tuple[Operand, ...], attrs: Attrs) -> Operand:
         """Append a call of ``op``, which has one output; return its value."""
         values = [a for a in args if isinstance(a, Value)]
         if values and all(v.weak for v in values):
-            raise NotFusableError(f"{op.name} of numbers that change is not a call.")
+            raise NotFusableError(
+                f"{op.name} has only numbers as operands, so it is not a call of the graph."
+            )
         inputs = ((1.0 if a.weak else a.aval) if isinstance(a, Value) else a for a in args)
         aval = getattr(META.raw, op.name)(*inputs, **attrs)
         if not isinstance(aval, Aval):

@@ -67,8 +67,8 @@ def _warn_of_sparse(sparse: bool, weight: Tensor) -> None:
     """Warn that the gradient of ``weight`` will not be sparse."""
     if sparse and weight.requires_grad and is_grad_enabled():
         warnings.warn(
-            "sparse=True: the gradient of the table is dense here, with the same numbers. Leave sparse=False"
-            " to be rid of this warning.",
+            "sparse=True: the gradient of the table is dense in tenon, with the same values. Pass"
+            " sparse=False to avoid this warning.",
             TenonWarning,
             stacklevel=3,
         )

@@ -41,7 +41,7 @@ def _acceptance(row: KernelRow) -> str:
         parts.append(f"declines {row.declines}")
     available = row.usable()
     if not available:
-        parts.append(f"NOT HERE: {getattr(available, 'reason', 'this machine lacks what it needs')}")
+        parts.append(f"NOT AVAILABLE: {getattr(available, 'reason', 'this machine lacks what it needs')}")
     return "; ".join(parts)
 
 
@@ -109,7 +109,7 @@ def _short_kernels(backend: Backend, op: Op) -> list[ShortKernel]:
     def called(following: Kernel, *args: Array, **attrs: object) -> Array:
         return kernel(op, following)(*args, **attrs)
 
-    return [ShortKernel("for_short", called, "calls that this backend's for_short does not pass on")]
+    return [ShortKernel("for_short", called, "calls that this backend's for_short computes itself")]
 
 
 def _op_named(name: str) -> Op:

@@ -144,7 +144,7 @@ class Numeric(Family):
         host = self._backend.to_host(self.raw)
         axes = normalize_axes(dim, host.ndim)
         if any(host.shape[a] == 0 for a in axes):
-            raise ShapeError(f"hash_tensor: there is nothing to hash over {dim} of shape {list(host.shape)}")
+            raise ShapeError(f"hash_tensor: {dim} of shape {list(host.shape)} has no elements to hash")
         kind = {"f": np.float64, "V": np.float64, "u": np.uint64}.get(host.dtype.kind, np.int64)
         bits = np.ascontiguousarray(host.astype(kind)).view(np.uint64).reshape(host.shape)
         exclusive: Any = np.bitwise_xor.reduce  # NumPy's stubs do not allow a tuple of axes

@@ -56,7 +56,7 @@ def memory_of(raw: Array) -> tuple[Array, int]:
     if not ordered.flags.c_contiguous:
         raise ViewError(
             f"the memory of this tensor belongs to an array with gaps (shape {list(owner.shape)}, strides "
-            f"{list(owner.strides)}), of which there is no flat view. clone() the tensor first."
+            f"{list(owner.strides)}), which has no flat view. clone() the tensor first."
         )
     flat = ordered.reshape(-1)
     if flat.dtype != raw.dtype:

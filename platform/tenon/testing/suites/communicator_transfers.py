@@ -110,7 +110,7 @@ def two_ranks_exchange_messages(communicator: Communicator) -> None:
     work = communicator.send(np.ones(3), successor)
     raises(
         CollectiveMismatchError,
-        "sent float64[3], but float32[3] is to be",
+        "sent float64[3], but this rank expects float32[3]",
         lambda: communicator.receive(np.zeros(3, np.float32), predecessor).wait(),
     )
     work.wait()
