@@ -19,7 +19,7 @@ POSITIONS = 192
 NARROW = 64
 
 
-def _fits(node: Node) -> bool:
+def _is_supported(node: Node) -> bool:
     return has_one_dtype(node, *NUMBERS) and len(node.attrs["stride"]) <= 3
 
 
@@ -37,7 +37,7 @@ def geometry(x: tuple[int, ...], result: tuple[int, ...], kernel: tuple[int, ...
     ]  # fmt: skip
 
 
-@emits("conv", "convolution", when=_fits)
+@emits("conv", "convolution", when=_is_supported)
 def emit_convolution(program: Program, node: Node) -> None:
     """Add a convolution: each channel by itself, or packed windows times packed filters."""
     x, weight = program.dense(node.args[0]), node.args[1]
@@ -86,7 +86,7 @@ def filters(program: Program, weight: Ref, groups: int, swapped: bool = False) -
     return packed
 
 
-@emits("conv_input_grad", when=_fits)
+@emits("conv_input_grad", when=_is_supported)
 def emit_transposed(program: Program, node: Node) -> None:
     """Add a transposed convolution."""
     grad, weight = program.dense(node.args[0]), node.args[1]
@@ -113,7 +113,7 @@ def emit_transposed(program: Program, node: Node) -> None:
     )
 
 
-@emits("conv_weight_grad", when=_fits)
+@emits("conv_weight_grad", when=_is_supported)
 def emit_weight_gradient(program: Program, node: Node) -> None:
     """Add the gradient of a convolution for its weight."""
     x, grad = (program.dense(a) for a in node.args)

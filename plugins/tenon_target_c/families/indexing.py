@@ -57,7 +57,7 @@ def _look_up(program: Program, table: View, index: View, target: View) -> None:
         program.step("k_look_up", index.size, table.shape[0], width, table, index, out(target), fallible=True)
 
 
-def _by_integers(node: Node) -> bool:
+def _has_integer_indices(node: Node) -> bool:
     return all(a.aval.dtype.kind in "iu" for a in node.args[node.op.inputs.index("*indices") :])
 
 
@@ -95,7 +95,7 @@ class Places:
         return np.moveaxis(array, range(self.first, self.first + lead), range(lead))
 
 
-@emits("take", when=_by_integers)
+@emits("take", when=_has_integer_indices)
 def emit_take(program: Program, node: Node) -> None:
     """Copy the elements at index arrays along some axes, which are moved to the front."""
     x, target = program.view(node.args[0]), program.new(node)
@@ -111,8 +111,10 @@ def emit_take(program: Program, node: Node) -> None:
     program.copy(result, turned)
 
 
-def _puts(node: Node) -> bool:
-    return _by_integers(node) and (not node.attrs.get("accumulate") or node.avals[0].dtype.name in NUMBERS)
+def _supports_put(node: Node) -> bool:
+    return _has_integer_indices(node) and (
+        not node.attrs.get("accumulate") or node.avals[0].dtype.name in NUMBERS
+    )
 
 
 def number_or_view(program: Program, value: object, dtype: np.dtype) -> View:
@@ -128,7 +130,7 @@ def number_or_view(program: Program, value: object, dtype: np.dtype) -> View:
     return view
 
 
-@emits("put", when=_puts)
+@emits("put", when=_supports_put)
 def emit_put(program: Program, node: Node) -> None:
     """Write rows to index arrays along some axes, or add them up there."""
     x, y = program.view(node.args[0]), number_or_view(program, node.args[1], node.avals[0].dtype)

@@ -34,7 +34,7 @@ def is_constant(weight: Ref) -> bool:
     return node.kind == "constant" or (node.kind == "input" and node.value is not None)
 
 
-def _is_constant(node: Node) -> bool:
+def _has_constant_weight(node: Node) -> bool:
     return is_constant(node.args[1])
 
 
@@ -57,7 +57,7 @@ def _ends(target: View, node: Node) -> tuple[Pointer | str, Pointer | str, str, 
     return "NULL", out(target), literal(step, _FLOAT), int(node.attrs["out_zero"])
 
 
-@emits("int8_linear", "int8_dynamic_linear", when=_is_constant)
+@emits("int8_linear", "int8_dynamic_linear", when=_has_constant_weight)
 def emit_linear(program: Program, node: Node) -> None:
     """Add a linear layer of integers; a dynamic one quantizes its input by its largest magnitude."""
     x, weight, scale, bias = node.args
@@ -81,7 +81,7 @@ def emit_linear(program: Program, node: Node) -> None:
     )  # fmt: skip
 
 
-@emits("int8_conv", when=lambda node: _is_constant(node) and len(node.attrs["stride"]) <= 3)
+@emits("int8_conv", when=lambda node: _has_constant_weight(node) and len(node.attrs["stride"]) <= 3)
 def emit_convolution(program: Program, node: Node) -> None:
     """Add a convolution of statically quantized integers."""
     x, weight, scale, bias = node.args
@@ -107,7 +107,7 @@ def emit_max_pool(program: Program, node: Node) -> None:
         program.step("k_int8_max_pool", pooling.geometry(x.shape, target.shape, node), x, out(target))
 
 
-def _are_constants(node: Node) -> bool:
+def _has_constant_weights(node: Node) -> bool:
     first = len(node.args) - 6
     return all(is_constant(a) for a in (node.args[first], node.args[first + 2]))
 
@@ -115,7 +115,7 @@ def _are_constants(node: Node) -> bool:
 _KINDS = {"int8_lstm_sequence": 0, "int8_gru_sequence": 1, "int8_rnn_sequence": 2}
 
 
-@emits(*_KINDS, when=_are_constants)
+@emits(*_KINDS, when=_has_constant_weights)
 def emit_sequence(program: Program, node: Node) -> None:
     """Add a recurrent layer in one direction that quantizes inputs and states by their largest magnitude."""
     x, *states = node.args[:-6]

@@ -129,14 +129,14 @@ def emit_triangle(program: Program, node: Node) -> None:
         program.step(f"k_triangle_{SUFFIXES[x.dtype.name]}", count, rows, columns, k, upper, x, out(target))
 
 
-def _is_distinct(node: Node) -> bool:
+def _has_distinct_addresses(node: Node) -> bool:
     """Whether no two elements of the memory behind a strided view share an address."""
     shape, strides = node.attrs["base"][:2]
     places = sum(np.ix_(*(np.arange(n) * s for n, s in zip(shape, strides, strict=True))), np.zeros(1, int))
     return len(np.unique(places)) == math.prod(shape)
 
 
-@emits("as_strided", "strided_read", when=_is_distinct)
+@emits("as_strided", "strided_read", when=_has_distinct_addresses)
 @emits("diagonal_embed", "window_of", "unfold")
 def emit_by_table(program: Program, node: Node) -> None:
     """Look up the position of each element in a constant table; -1 means zero.
@@ -156,7 +156,7 @@ def _places(shape: tuple[int, ...], move: Callable[[Tensor], Tensor]) -> np.ndar
     return np.asarray(move(wrap(numbers)).numpy()).astype(np.int32).reshape(-1) - 1
 
 
-def _adds(node: Node) -> bool:
+def _is_number(node: Node) -> bool:
     return node.avals[0].dtype.name in NUMBERS
 
 
@@ -168,14 +168,14 @@ def _move_back(program: Program, node: Node, move: Callable[[Tensor], Tensor]) -
         program.step(f"k_move_back_{SUFFIXES[x.dtype.name]}", x.size, target.size, x, table, out(target))
 
 
-@emits("fold", when=_adds)
+@emits("fold", when=_is_number)
 def emit_fold(program: Program, node: Node) -> None:
     """Add patches into images (col2im)."""
     attrs = {k: v for k, v in node.attrs.items() if k != "sizes"}
     _move_back(program, node, lambda places: ops.unfold(places, **attrs))
 
 
-@emits("fold_axis", when=_adds)
+@emits("fold_axis", when=_is_number)
 def emit_fold_axis(program: Program, node: Node) -> None:
     """Add windows into an axis."""
     size = node.args[0].aval.shape[-1]
@@ -183,7 +183,7 @@ def emit_fold_axis(program: Program, node: Node) -> None:
     _move_back(program, node, lambda places: ops.unfold_axis(places, axis=axis, size=size, step=step))
 
 
-@emits("strided_sum", when=lambda node: _adds(node) and _is_distinct(node))
+@emits("strided_sum", when=lambda node: _is_number(node) and _has_distinct_addresses(node))
 def emit_strided_sum(program: Program, node: Node) -> None:
     """Add the elements of a strided view into the array behind it."""
     _move_back(program, node, lambda places: ops.strided_read(places, **node.attrs))
@@ -212,13 +212,13 @@ def _tables(node: Node) -> list[tuple[int, Table]]:
     return tables(tuple(shape), node.attrs["plan"], node.avals[0].dtype, for_gradient=backward)
 
 
-def _resamples(node: Node) -> bool:
+def _supports_resample(node: Node) -> bool:
     """Whether it is of floats, or copies elements."""
     dtype = node.avals[0].dtype.name
     return dtype in FLOATS or (dtype in SUFFIXES and all(t.weights is None for _, t in _tables(node)))
 
 
-@emits("resample", "resample_grad", when=_resamples)
+@emits("resample", "resample_grad", when=_supports_resample)
 def emit_resample(program: Program, node: Node) -> None:
     """Add interpolation, or padding by existing elements, axis by axis; or its transpose."""
     x, target = program.dense(node.args[0]), program.new(node)

@@ -11,11 +11,11 @@ from tenon_target_c.program import Program, out, shape_text
 from tenon_target_c.values import SUFFIXES, View
 
 
-def _averages(node: Node) -> bool:
-    return _compares(node) and node.avals[0].dtype.name in FLOATS
+def _supports_average_pool(node: Node) -> bool:
+    return _supports_max_pool(node) and node.avals[0].dtype.name in FLOATS
 
 
-def _compares(node: Node) -> bool:
+def _supports_max_pool(node: Node) -> bool:
     """Whether all arrays are numbers of one type, of up to three spatial axes."""
     kinds = {r.aval.dtype.name for r in node.refs}
     return len(kinds) == 1 and kinds <= set(NUMBERS) and len(node.args[0].aval.shape) <= 5
@@ -43,7 +43,7 @@ def _adaptive(x: tuple[int, ...], result: tuple[int, ...]) -> str:
     return f"(const long[]){shape_text([x[0] * x[1], *ones, *x[2:], *ones, *result[2:]])}"
 
 
-@emits("max_pool", when=_compares)
+@emits("max_pool", when=_supports_max_pool)
 def emit_max_pool(program: Program, node: Node) -> None:
     """Add the maximum of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
@@ -57,7 +57,7 @@ def emit_max_pool(program: Program, node: Node) -> None:
         program.step(_kernel("k_max_pool", x), geometry(x.shape, target.shape, node), x, out(target))
 
 
-@emits("max_pool_grad", when=_averages)
+@emits("max_pool_grad", when=_supports_average_pool)
 def emit_max_pool_gradient(program: Program, node: Node) -> None:
     """Add the gradients at the positions of the maxima."""
     g, x = (program.dense(a) for a in node.args[:2])
@@ -72,7 +72,7 @@ def _divisor(node: Node) -> tuple[str, int]:
     return f"{float(divisor or 0)!r}{suffix}", int(node.attrs.get("include_pad", True))
 
 
-@emits("avg_pool", when=_averages)
+@emits("avg_pool", when=_supports_average_pool)
 def emit_average_pool(program: Program, node: Node) -> None:
     """Add the mean of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
@@ -86,7 +86,7 @@ def emit_average_pool(program: Program, node: Node) -> None:
         )
 
 
-@emits("avg_pool_grad", when=_averages)
+@emits("avg_pool_grad", when=_supports_average_pool)
 def emit_average_pool_gradient(program: Program, node: Node) -> None:
     """Add the transpose of the means."""
     g, target = program.dense(node.args[0]), program.new(node)
@@ -95,7 +95,7 @@ def emit_average_pool_gradient(program: Program, node: Node) -> None:
         program.step(_kernel("k_average_pool_gradient", g), sizes, g, *_divisor(node), out(target))
 
 
-@emits("adaptive_avg_pool", when=_averages)
+@emits("adaptive_avg_pool", when=_supports_average_pool)
 def emit_adaptive_pool(program: Program, node: Node) -> None:
     """Add means over windows that are chosen by the size of the output."""
     x, target = program.dense(node.args[0]), program.new(node)
@@ -103,7 +103,7 @@ def emit_adaptive_pool(program: Program, node: Node) -> None:
         program.step(_kernel("k_adaptive_pool", x), _adaptive(x.shape, target.shape), x, out(target))
 
 
-@emits("adaptive_avg_pool_grad", when=_averages)
+@emits("adaptive_avg_pool_grad", when=_supports_average_pool)
 def emit_adaptive_pool_gradient(program: Program, node: Node) -> None:
     """Add the transpose of those means."""
     g, target = program.dense(node.args[0]), program.new(node)
@@ -111,7 +111,7 @@ def emit_adaptive_pool_gradient(program: Program, node: Node) -> None:
         program.step(_kernel("k_adaptive_pool_gradient", g), _adaptive(target.shape, g.shape), g, out(target))
 
 
-@emits("max_pool_indices", when=_compares)
+@emits("max_pool_indices", when=_supports_max_pool)
 def emit_max_pool_indices(program: Program, node: Node) -> None:
     """Add the index of the maximum of each window."""
     x, target = program.dense(node.args[0]), program.new(node)
@@ -119,7 +119,7 @@ def emit_max_pool_indices(program: Program, node: Node) -> None:
         program.step(_kernel("k_max_pool_indices", x), geometry(x.shape, target.shape, node), x, out(target))
 
 
-@emits("adaptive_max_pool_indices", when=_compares)
+@emits("adaptive_max_pool_indices", when=_supports_max_pool)
 def emit_adaptive_max_pool_indices(program: Program, node: Node) -> None:
     """Add the index of the maximum of each of the windows that give an output of a certain size."""
     x, target = program.dense(node.args[0]), program.new(node)

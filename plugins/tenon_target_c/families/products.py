@@ -53,20 +53,20 @@ def has_one_dtype(node: Node, *dtypes: str) -> bool:
     return len(found) == 1 and found <= set(dtypes)
 
 
-def _multiplies(node: Node) -> bool:
+def _supports_matmul(node: Node) -> bool:
     return has_one_dtype(node, *NUMBERS)
 
 
-def _linear_fits(node: Node) -> bool:
-    return is_float32(node) and len(node.args[1].aval.shape) == 2 and _bias_fits(node)
+def _supports_linear(node: Node) -> bool:
+    return is_float32(node) and len(node.args[1].aval.shape) == 2 and _has_supported_bias(node)
 
 
-def _bias_fits(node: Node) -> bool:
+def _has_supported_bias(node: Node) -> bool:
     bias = node.args[2]
     return bias is None or tuple(bias.aval.shape) == (node.args[1].aval.shape[0],)
 
 
-@emits("linear", when=_linear_fits)
+@emits("linear", when=_supports_linear)
 def emit_linear(program: Program, node: Node) -> None:
     """Add ``x @ weight.T + bias``."""
     x, weight, bias = node.args
@@ -120,7 +120,7 @@ def _as_matrix(program: Program, x: View, rows: int, k: int) -> View:
         return program.dense(x).reshaped(rows, k)
 
 
-@emits("matmul", when=_multiplies)
+@emits("matmul", when=_supports_matmul)
 def emit_matmul(program: Program, node: Node) -> None:
     """Add ``x @ y`` with broadcast leading axes and, as in PyTorch, vectors on either side."""
     x, y = (program.view(a) for a in node.args)

@@ -68,11 +68,11 @@ def sizes_of(node: Node) -> tuple[int, str, int]:
     return len(sizes), f"(const long[]){shape_text(sizes)}", int(node.attrs.get("reverse", False))
 
 
-def _fits(node: Node) -> bool:
+def _is_supported(node: Node) -> bool:
     return is_float32(node) and min(node.args[0].aval.shape) > 0
 
 
-@emits("lstm_sequence", when=_fits)
+@emits("lstm_sequence", when=_is_supported)
 def emit_lstm(program: Program, node: Node) -> None:
     """Add one layer in one direction."""
     x, h0, c0, w_ih, w_hh, b_ih, b_hh, w_hr = node.args
@@ -94,7 +94,7 @@ def emit_lstm(program: Program, node: Node) -> None:
     )  # fmt: skip
 
 
-@emits("gru_sequence", when=_fits)
+@emits("gru_sequence", when=_is_supported)
 def emit_gru(program: Program, node: Node) -> None:
     """Add one layer in one direction."""
     x, h0, w_ih, w_hh, b_ih, b_hh = node.args
@@ -123,7 +123,7 @@ def emit_gru(program: Program, node: Node) -> None:
     )
 
 
-@emits("rnn_sequence", when=_fits)
+@emits("rnn_sequence", when=_is_supported)
 def emit_rnn(program: Program, node: Node) -> None:
     """Add one layer in one direction."""
     x, h0, w_ih, w_hh, b_ih, b_hh = node.args

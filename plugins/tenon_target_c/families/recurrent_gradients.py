@@ -19,7 +19,7 @@ def _rows(count: int, width: int) -> View:
     return reserve("arena", (count, width), np.dtype(np.float32))
 
 
-def _fits(node: Node) -> bool:
+def _is_supported(node: Node) -> bool:
     return is_float32(node) and min(node.args[node.op.inputs.index("x")].aval.shape) > 0
 
 
@@ -48,7 +48,7 @@ def _weights(program: Program, x: Ref, w_ih: Ref) -> tuple[View, View]:
     return program.view(x), program.view(w_ih)
 
 
-@emits("lstm_sequence_grad", when=_fits)
+@emits("lstm_sequence_grad", when=_is_supported)
 def emit_lstm_gradient(program: Program, node: Node) -> None:
     """Add the gradients of a layer in one direction."""
     g, g_last, g_cell, states, x, h0, c0, w_ih, w_hh, w_hr, gates, cells = node.args
@@ -74,7 +74,7 @@ def emit_lstm_gradient(program: Program, node: Node) -> None:
     _emit_products(program, node, 6, [(_turned(projected), high) if projected and high else None])
 
 
-@emits("gru_sequence_grad", when=_fits)
+@emits("gru_sequence_grad", when=_is_supported)
 def emit_gru_gradient(program: Program, node: Node) -> None:
     """Add the gradients of a layer in one direction."""
     g, g_last, states, x, h0, w_ih, w_hh, gates, more = node.args
@@ -95,7 +95,7 @@ def emit_gru_gradient(program: Program, node: Node) -> None:
     _emit_sums(program, node, 5, own)
 
 
-@emits("rnn_sequence_grad", when=_fits)
+@emits("rnn_sequence_grad", when=_is_supported)
 def emit_rnn_gradient(program: Program, node: Node) -> None:
     """Add the gradients of a layer in one direction."""
     g, g_last, states, x, h0, w_ih, w_hh = node.args

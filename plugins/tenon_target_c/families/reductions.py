@@ -19,7 +19,7 @@ from tenon_target_c.program import Program, out
 from tenon_target_c.values import SUFFIXES, View, reserve
 
 
-def _fits(*dtypes: str) -> object:
+def _has_dtype(*dtypes: str) -> object:
     return lambda node: (
         node.refs[0].aval.dtype.name in dtypes and node.avals[0].dtype.name in (*dtypes, "bool")
     )
@@ -64,7 +64,7 @@ def _reduce_twice(program: Program, x: View, axes: list[int], kernel: str, targe
 _NUMBERS = ("float32", "float64", "int64", "int32")
 
 
-@emits("sum", "prod", when=_fits(*_NUMBERS))  # type: ignore[arg-type]
+@emits("sum", "prod", when=_has_dtype(*_NUMBERS))  # type: ignore[arg-type]
 @emits("amax", "amin")
 def emit_reduction(program: Program, node: Node) -> None:
     """Add a reduction that keeps the dtype."""
@@ -77,7 +77,7 @@ def emit_reduction(program: Program, node: Node) -> None:
     reduce(program, x, sorted(node.attrs["axes"]), f"k_{node.name}_{SUFFIXES[x.dtype.name]}", target)
 
 
-@emits("mean", when=_fits("float32", "float64"))  # type: ignore[arg-type]
+@emits("mean", when=_has_dtype("float32", "float64"))  # type: ignore[arg-type]
 def emit_mean(program: Program, node: Node) -> None:
     """Add a sum, and its division by the count."""
     x, target = program.view(node.args[0]), program.new(node)
@@ -92,7 +92,7 @@ def emit_mean(program: Program, node: Node) -> None:
     Loop(program, target, [total]).emit([], f"x0 / ({target.ctype})s0", [f"(double){count}"], "share")
 
 
-@emits("sum_to", when=_fits(*_NUMBERS))  # type: ignore[arg-type]
+@emits("sum_to", when=_has_dtype(*_NUMBERS))  # type: ignore[arg-type]
 def emit_sum_to(program: Program, node: Node) -> None:
     """Add the sum over broadcast axes."""
     x, target = program.view(node.args[0]), program.new(node)
@@ -133,7 +133,7 @@ def emit_position(program: Program, node: Node) -> None:
     program.step(f"k_{node.name}_{SUFFIXES[x.dtype.name]}", outer, n, inner, x, out(target))
 
 
-@emits("cumsum", "cumprod", when=_fits("float32", "float64", "int64"))  # type: ignore[arg-type]
+@emits("cumsum", "cumprod", when=_has_dtype("float32", "float64", "int64"))  # type: ignore[arg-type]
 def emit_running(program: Program, node: Node) -> None:
     """Add a cumulative sum or product."""
     x, target = program.dense(node.args[0]), program.new(node)

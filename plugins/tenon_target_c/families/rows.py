@@ -70,11 +70,11 @@ def emit_layer_norm(program: Program, node: Node) -> None:
     program.step("k_layer_norm", x.size // n, n, x, weight, bias, epsilon, out(targets[0]), *statistics)
 
 
-def _attends(node: Node) -> bool:
+def _supports_attention(node: Node) -> bool:
     return is_float32(node) and len(node.avals) == 1 and len(node.args[0].aval.shape) >= 2
 
 
-@emits("attention", when=_attends)
+@emits("attention", when=_supports_attention)
 def emit_attention(program: Program, node: Node) -> None:
     """Add attention, in blocks of queries."""
     query, key, value = (program.view(a) for a in node.args[:3])

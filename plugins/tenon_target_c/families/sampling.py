@@ -30,12 +30,12 @@ def emit_places(program: Program, node: Node) -> None:
         )  # fmt: skip
 
 
-def _fits(node: Node) -> bool:
+def _has_one_float_dtype(node: Node) -> bool:
     kinds = {node.avals[0].dtype.name, *(r.aval.dtype.name for r in node.refs[:2])}
     return len(kinds) == 1 and kinds <= set(FLOATS)
 
 
-@emits("tap_sum", "tap_spread", "tap_dot", when=_fits)
+@emits("tap_sum", "tap_spread", "tap_dot", when=_has_one_float_dtype)
 def emit_taps(program: Program, node: Node) -> None:
     """Add the weighted sums of the taps, or one of their gradients."""
     first, second = (program.dense(a) for a in node.args[:2])
@@ -55,11 +55,11 @@ def _points(program: Program, node: Node, rank: int) -> View:
     return program.weight(np.concatenate([grid, np.ones_like(grid[:, :1])], 1))
 
 
-def _maps(node: Node) -> bool:
+def _supports_affine_grid(node: Node) -> bool:
     return node.avals[0].dtype.name in FLOATS
 
 
-@emits("affine_grid", when=_maps)
+@emits("affine_grid", when=_supports_affine_grid)
 def emit_affine_grid(program: Program, node: Node) -> None:
     """Add the coordinates to which affine maps take all pixels."""
     theta, target = program.view(node.args[0]), program.new(node)
@@ -68,7 +68,7 @@ def emit_affine_grid(program: Program, node: Node) -> None:
         batched(program, points, theta.moved(theta.array.swapaxes(1, 2)), target, theta.shape[:1])
 
 
-@emits("affine_grid_grad", when=_maps)
+@emits("affine_grid_grad", when=_supports_affine_grid)
 def emit_affine_grid_gradient(program: Program, node: Node) -> None:
     """Add the gradient of the maps."""
     grad, target = program.view(node.args[0]), program.new(node)

@@ -38,12 +38,12 @@ def emit_argsort(program: Program, node: Node) -> None:
         program.copy(result, place)
 
 
-def _searches(node: Node) -> bool:
+def _supports_search(node: Node) -> bool:
     kinds = {a.aval.dtype for a in node.args}
     return len(kinds) == 1 and kinds.pop().name in ("float32", "float64", "int32", "int64")
 
 
-@emits("searchsorted", when=_searches)
+@emits("searchsorted", when=_supports_search)
 def emit_search(program: Program, node: Node) -> None:
     """Add the positions at which numbers would be inserted into sorted rows."""
     x, y, target = program.dense(node.args[0]), program.dense(node.args[1]), program.new(node)
@@ -63,7 +63,7 @@ def _sides(x: View, axis: int) -> tuple[int, int, int]:
     return math.prod(x.shape[:axis]), x.shape[axis], math.prod(x.shape[axis + 1 :])
 
 
-@emits("running_extreme", when=_searches)
+@emits("running_extreme", when=_supports_search)
 def emit_running_extreme(program: Program, node: Node) -> None:
     """Add the index of the cumulative maximum or minimum."""
     x, target = program.dense(node.args[0]), program.new(node)

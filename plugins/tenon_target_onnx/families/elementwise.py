@@ -162,11 +162,11 @@ def write_not(b: Builder, node: Node) -> str:
     return b.call("Not", b.value(node.args[0], BOOL))
 
 
-def _clamps(node: Node) -> bool:
+def _supports_clamp(node: Node) -> bool:
     return node.avals[0].dtype.kind != "b" and not any(r.scalar for r in node.refs)
 
 
-@form("clamp", "hardtanh", when=_clamps)
+@form("clamp", "hardtanh", when=_supports_clamp)
 def write_clamp(b: Builder, node: Node) -> str:
     """Write ``Clip`` for numbers, else a maximum and a minimum."""
     low, high = node.args[1:] if node.name == "clamp" else (node.attrs["low"], node.attrs["high"])
@@ -256,11 +256,11 @@ def write_leaky_relu(b: Builder, node: Node) -> str:
     return b.call("LeakyRelu", b.value(node.args[0]), alpha=float(node.attrs.get("slope", 0.01)))
 
 
-def _is_elu(node: Node) -> bool:
+def _supports_elu(node: Node) -> bool:
     return is_float(node) and alone(node) and node.attrs.get("rate", 1.0) == 1.0
 
 
-@form("elu", when=_is_elu)
+@form("elu", when=_supports_elu)
 def write_elu(b: Builder, node: Node) -> str:
     """Write ``Elu``, or ``Selu`` with a scale."""
     alpha, scale = float(node.attrs.get("alpha", 1.0)), float(node.attrs.get("scale", 1.0))
@@ -268,45 +268,45 @@ def write_elu(b: Builder, node: Node) -> str:
     return b.call("Elu", x, alpha=alpha) if scale == 1.0 else b.call("Selu", x, alpha=alpha, gamma=scale)
 
 
-def _on_float32(node: Node) -> bool:
+def _is_float32(node: Node) -> bool:
     return node.avals[0].dtype == FLOAT32 and alone(node)
 
 
-@form("hardswish", when=_on_float32)
+@form("hardswish", when=_is_float32)
 def write_hardswish(b: Builder, node: Node) -> str:
     """Write ``HardSwish``."""
     return b.call("HardSwish", b.value(node.args[0]))
 
 
-@form("hardsigmoid", when=_on_float32)
+@form("hardsigmoid", when=_is_float32)
 def write_hardsigmoid(b: Builder, node: Node) -> str:
     """Write ``HardSigmoid``."""
     return b.call("HardSigmoid", b.value(node.args[0]), alpha=1 / 6, beta=0.5)
 
 
-@form("gelu", when=_on_float32, opset=20)
+@form("gelu", when=_is_float32, opset=20)
 def write_gelu(b: Builder, node: Node) -> str:
     """Write ``Gelu``."""
     return b.call("Gelu", b.value(node.args[0]), approximate=node.attrs.get("approximate", "none"))
 
 
-def _is_softplus(node: Node) -> bool:
+def _supports_softplus(node: Node) -> bool:
     return (
-        _on_float32(node) and node.attrs.get("beta", 1.0) == 1.0 and node.attrs.get("threshold", 20.0) >= 15
+        _is_float32(node) and node.attrs.get("beta", 1.0) == 1.0 and node.attrs.get("threshold", 20.0) >= 15
     )
 
 
-@form("softplus", when=_is_softplus)
+@form("softplus", when=_supports_softplus)
 def write_softplus(b: Builder, node: Node) -> str:
     """Write ``Softplus``, which is the identity in float32 beyond the threshold anyway."""
     return b.call("Softplus", b.value(node.args[0]))
 
 
-def _creates(node: Node) -> bool:
+def _supports_creation(node: Node) -> bool:
     return not isinstance(node.attrs.get("value", 0), complex | np.complexfloating)
 
 
-@form("new_full", "zeros_like", when=_creates)
+@form("new_full", "zeros_like", when=_supports_creation)
 def write_full(b: Builder, node: Node) -> str:
     """Write a constant, or an expanded one where a size is symbolic; the value may be a size too."""
     aval, value = node.avals[0], node.attrs.get("value", 0)

@@ -52,7 +52,7 @@ def _places(b: Builder, indices: Any, shape: tuple[Size, ...]) -> str:  # refere
     return parts[0] if len(parts) == 1 else b.call("Concat", *parts, axis=len(shape))
 
 
-def _puts(node: Node) -> bool:
+def _supports_put(node: Node) -> bool:
     return not node.attrs.get("accumulate") or node.avals[0].dtype.name in (
         "float32",
         "float64",
@@ -61,7 +61,7 @@ def _puts(node: Node) -> bool:
     )
 
 
-@form("put", when=_puts, opset=18)
+@form("put", when=_supports_put, opset=18)
 def write_put(b: Builder, node: Node) -> str:
     """Write ``ScatterND`` with the indexed axes in front."""
     x, y, *indices = node.args
@@ -115,7 +115,7 @@ def write_gather(b: Builder, node: Node) -> str:
 _REDUCTIONS = {None: "none", "add": "add", "multiply": "mul", "amax": "max", "amin": "min"}
 
 
-def _scatters(node: Node) -> bool:
+def _supports_scatter(node: Node) -> bool:
     return (
         node.attrs.get("include_self", True)
         and bool(node.args[0].aval.shape)
@@ -123,7 +123,7 @@ def _scatters(node: Node) -> bool:
     )
 
 
-@form("scatter", "scatter_prod", "scatter_extreme", when=_scatters, opset=18)
+@form("scatter", "scatter_prod", "scatter_extreme", when=_supports_scatter, opset=18)
 def write_scatter(b: Builder, node: Node) -> str:
     """Write ``ScatterElements``."""
     x, index, y = node.args
@@ -159,12 +159,12 @@ def write_one_hot(b: Builder, node: Node) -> str:
     return b.cast(b.call("Equal", index, classes), node.avals[0].dtype)
 
 
-def _sorts(node: Node) -> bool:
+def _supports_sort(node: Node) -> bool:
     x = node.args[0].aval
     return bool(x.shape) and is_number(x.shape[node.attrs["axis"]])
 
 
-@form("argsort", when=_sorts)
+@form("argsort", when=_supports_sort)
 def write_argsort(b: Builder, node: Node) -> str:
     """Write ``TopK`` of all elements, which is stable."""
     x, axis = node.args[0], node.attrs["axis"]

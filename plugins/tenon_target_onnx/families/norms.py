@@ -24,7 +24,7 @@ def write_softmax(b: Builder, node: Node) -> str:
     return b.call(operator, b.value(node.args[0]), axis=node.attrs["axis"])
 
 
-def _normalises(node: Node) -> bool:
+def _supports_layer_norm(node: Node) -> bool:
     x = node.args[0].aval
     return (
         same_floats(node)
@@ -33,7 +33,7 @@ def _normalises(node: Node) -> bool:
     )
 
 
-@form("layer_norm", when=_normalises)
+@form("layer_norm", when=_supports_layer_norm)
 def write_layer_norm(b: Builder, node: Node) -> str:
     """Write ``LayerNormalization``, with ones if there is no weight."""
     x, weight, bias = node.args
@@ -56,7 +56,7 @@ def write_batch_norm(b: Builder, node: Node) -> str:
     return b.call("BatchNormalization", *inputs, epsilon=float(node.attrs.get("eps", 1e-5)))
 
 
-def _is_loss(node: Node) -> bool:
+def _supports_loss(node: Node) -> bool:
     first: Any = node.args[0].aval  # shape and dtype
     return (
         first.dtype.name == "float32"
@@ -66,7 +66,7 @@ def _is_loss(node: Node) -> bool:
     )
 
 
-@form("nll_loss", when=lambda node: are_numbers(node.args[0].aval.shape) and _is_loss(node))
+@form("nll_loss", when=lambda node: are_numbers(node.args[0].aval.shape) and _supports_loss(node))
 def write_loss(b: Builder, node: Node) -> str:
     """Write ``NegativeLogLikelihoodLoss``."""
     logarithms, target, weight = node.args

@@ -16,12 +16,12 @@ def write_matmul(b: Builder, node: Node) -> str:
     return b.call("MatMul", b.value(node.args[0]), b.value(node.args[1]))
 
 
-def _is_linear(node: Node) -> bool:
+def _supports_linear(node: Node) -> bool:
     dtypes = {r.aval.dtype for r in node.refs}
     return is_float(node) and alone(node) and len(dtypes) == 1 and len(node.args[1].aval.shape) == 2
 
 
-@form("linear", when=_is_linear)
+@form("linear", when=_supports_linear)
 def write_linear(b: Builder, node: Node) -> str:
     """Write ``Gemm`` for a matrix, else ``MatMul`` with the weight transposed."""
     x, weight, bias = node.args

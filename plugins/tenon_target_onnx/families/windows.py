@@ -35,11 +35,11 @@ def write_convolution(b: Builder, node: Node) -> str:
     return b.call("Conv", *inputs, **geometry(node, weight.aval.shape[2:]))
 
 
-def _transposes(node: Node) -> bool:
+def _supports_transposed_convolution(node: Node) -> bool:
     return same_floats(node) and are_numbers(node.args[0].aval.shape[2:]) and are_numbers(node.attrs["sizes"])
 
 
-@form("conv_input_grad", when=_transposes)
+@form("conv_input_grad", when=_supports_transposed_convolution)
 def write_transposed(b: Builder, node: Node) -> str:
     """Write ``ConvTranspose``; the missing size is output padding."""
     g, weight = node.args
@@ -81,14 +81,14 @@ def _dilation(node: Node) -> tuple[int, ...]:
     return tuple(node.attrs.get("dilation", (1,) * len(node.attrs["kernel"])))
 
 
-def _pools(node: Node) -> bool:
+def _supports_max_pool(node: Node) -> bool:
     return (
         node.avals[0].dtype.name in ("float32", "float64", "uint8")
         and _pads(node, _dilation(node)) is not None
     )
 
 
-@form("max_pool", "int8_max_pool", when=_pools)
+@form("max_pool", "int8_max_pool", when=_supports_max_pool)
 def write_max_pool(b: Builder, node: Node) -> str:
     """Write ``MaxPool``, with padding at the end in place of rounding up."""
     return _max_pool(b, node, 1)[0]
@@ -102,7 +102,7 @@ def _max_pool(b: Builder, node: Node, count: int) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _indexes(node: Node) -> bool:
+def _supports_max_pool_indices(node: Node) -> bool:
     x = node.args[0].aval
     return (
         x.dtype.name in ("float32", "float64")
@@ -111,21 +111,21 @@ def _indexes(node: Node) -> bool:
     )
 
 
-@form("max_pool_indices", when=_indexes)
+@form("max_pool_indices", when=_supports_max_pool_indices)
 def write_max_pool_indices(b: Builder, node: Node) -> str:
     """Take the second output of ``MaxPool``, which counts over all images, within each."""
     _, places = _max_pool(b, node, 2)
     return b.call("Mod", places, b.constant(math.prod(node.args[0].aval.shape[2:]), INT64))
 
 
-def _divides(node: Node) -> bool:
+def _has_equal_windows(node: Node) -> bool:
     x = node.args[0].aval
     spatial = x.shape[2:]
     usual = x.dtype.name in ("float32", "float64") and are_numbers(spatial)
     return usual and all(n % s == 0 for n, s in zip(spatial, node.attrs["sizes"], strict=True))
 
 
-@form("adaptive_max_pool_indices", when=_divides)
+@form("adaptive_max_pool_indices", when=_has_equal_windows)
 def write_adaptive_max_pool_indices(b: Builder, node: Node) -> str:
     """Take the second output of ``MaxPool`` with windows of one size, within each image."""
     spatial = node.args[0].aval.shape[2:]
@@ -134,14 +134,14 @@ def write_adaptive_max_pool_indices(b: Builder, node: Node) -> str:
     return b.call("Mod", places, b.constant(math.prod(spatial), INT64))
 
 
-def _averages(node: Node) -> bool:
+def _supports_average_pool(node: Node) -> bool:
     plain = node.attrs.get("divisor") is None and not node.attrs.get("ceil_mode")
     return node.avals[0].dtype.name in ("float32", "float64") and (
         plain or are_numbers(node.args[0].aval.shape[2:])
     )
 
 
-@form("avg_pool", when=_averages)
+@form("avg_pool", when=_supports_average_pool)
 def write_average_pool(b: Builder, node: Node) -> str:
     """Write ``AveragePool``; with constant factors where the divisors differ from its own."""
     a, x = node.attrs, node.args[0]
@@ -189,12 +189,12 @@ def _is_static(node: Node) -> bool:
     return is_float(node) and are_numbers(node.args[0].aval.shape[2:])
 
 
-def _adapts(node: Node) -> bool:
+def _supports_adaptive_average_pool(node: Node) -> bool:
     whole = all(s == 1 for s in node.attrs["sizes"])
     return is_float(node) and (whole or are_numbers(node.args[0].aval.shape[2:]))
 
 
-@form("adaptive_avg_pool", when=_adapts)
+@form("adaptive_avg_pool", when=_supports_adaptive_average_pool)
 def write_adaptive_pool(b: Builder, node: Node) -> str:
     """Write ``GlobalAveragePool`` or ``AveragePool`` where windows have one size, else a product per axis."""
     x, sizes = node.args[0], node.attrs["sizes"]

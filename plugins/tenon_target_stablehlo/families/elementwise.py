@@ -194,12 +194,12 @@ def write_shift(b: Builder, node: Node) -> Value:
     return _finished(b, node, t.binary("shift_left" if "left" in node.name else right, x, y))
 
 
-def _creates(node: Node) -> bool:
+def _supports_creation(node: Node) -> bool:
     value = node.attrs.get("value", 0)
     return is_plain(value) or hasattr(value, "symbols")
 
 
-@form("new_full", "zeros_like", when=_creates)
+@form("new_full", "zeros_like", when=_supports_creation)
 def write_full(b: Builder, node: Node) -> Value:
     """Write an array of one number."""
     aval, value = node.avals[0], node.attrs.get("value", 0)

@@ -43,7 +43,7 @@ def indexed_axes(node: Node) -> list[int]:
     return [a for a, k in enumerate(node.attrs["layout"]) if not isinstance(k, slice)]
 
 
-def _whole(node: Node) -> bool:
+def _has_whole_slices(node: Node) -> bool:
     """Whether all slices of a layout take the whole axis, and all indices are integers."""
     indices = node.args[1:] if node.name == "take" else node.args[2:]
     integers = all(r.__class__ is Ref and r.aval.dtype.kind in "iu" for r in indices)
@@ -55,7 +55,7 @@ def _places(b: Builder, x: Value, indices: list[Value], axes: list[int], shape: 
     return side_by_side(b, columns, shape)
 
 
-@form("take", when=_whole)
+@form("take", when=_has_whole_slices)
 def write_take(b: Builder, node: Node) -> Value:
     """Write ``gather`` with all indices."""
     x, *indices = (b.value(a) for a in node.args)
@@ -65,7 +65,7 @@ def write_take(b: Builder, node: Node) -> Value:
     return gather(b, x, _places(b, x, indices, axes, shape), axes, first)
 
 
-@form("put", when=_whole)
+@form("put", when=_has_whole_slices)
 def write_put(b: Builder, node: Node) -> Value:
     """Write ``scatter`` of the values in the shape that a look-up would give."""
     x = b.value(node.args[0])
@@ -97,7 +97,7 @@ def _count(x: Value) -> int:
     return int(np.prod(x.shape, dtype=np.int64))
 
 
-def _scatters(node: Node) -> bool:
+def _supports_scatter(node: Node) -> bool:
     return bool(
         node.attrs.get("include_self", True)
         and node.attrs.get("reduce") in (None, *COMBINED)
@@ -107,7 +107,7 @@ def _scatters(node: Node) -> bool:
     )
 
 
-@form("scatter", "scatter_prod", "scatter_extreme", when=_scatters)
+@form("scatter", "scatter_prod", "scatter_extreme", when=_supports_scatter)
 def write_scatter(b: Builder, node: Node) -> Value:
     """Write ``scatter`` with an index for every axis."""
     x, index = b.value(node.args[0]), b.value(node.args[1])
@@ -130,13 +130,13 @@ def write_one_hot(b: Builder, node: Node) -> Value:
     return b.convert(b.compare("EQ", b.iota(INT64, aval.shape, rank - 1), index), aval.dtype)
 
 
-def _sorts(node: Node) -> bool:
+def _supports_sort(node: Node) -> bool:
     x = node.args[0].aval
     ends = [node.attrs.get("start", 0), node.attrs.get("stop") or 0]
     return bool(x.shape) and is_number(x.shape[node.attrs["axis"]]) and are_numbers(ends)
 
 
-@form("argsort", when=_sorts)
+@form("argsort", when=_supports_sort)
 def write_argsort(b: Builder, node: Node) -> Value:
     """Write a stable ``sort`` of the elements with their indices; NaN is the largest."""
     x, axis = b.value(node.args[0]), node.attrs["axis"]

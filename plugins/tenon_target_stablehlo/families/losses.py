@@ -32,11 +32,11 @@ def _weights(
     return b.select(present, picked, b.full(0, dtype, present.shape))
 
 
-def _is_loss(node: Node) -> bool:
+def _supports_loss(node: Node) -> bool:
     return is_float(node) and alone(node)
 
 
-@form("nll_loss", when=_is_loss)
+@form("nll_loss", when=_supports_loss)
 def write_loss(b: Builder, node: Node) -> Value:
     """Select the log-probability of each target's class, and reduce."""
     own = node.avals[0].dtype
@@ -57,7 +57,7 @@ def write_loss(b: Builder, node: Node) -> Value:
     return b.convert(losses, own)
 
 
-@form("nll_loss_grad", when=_is_loss)
+@form("nll_loss_grad", when=_supports_loss)
 def write_loss_gradient(b: Builder, node: Node) -> Value:
     """Select the slope at each target's class."""
     own, shape = node.avals[0].dtype, node.avals[0].shape

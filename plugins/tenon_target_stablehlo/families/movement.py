@@ -102,7 +102,7 @@ def _full_key(node: Node) -> list[Any]:  # slices, integers and None
     return key + filling
 
 
-def _indexes(node: Node) -> bool:
+def _supports_index(node: Node) -> bool:
     """Whether all parts of a key are plain where the axis has a size that may change."""
     axis = 0
     for part in _full_key(node):
@@ -117,7 +117,7 @@ def _indexes(node: Node) -> bool:
     return True
 
 
-@form("index", when=_indexes)
+@form("index", when=_supports_index)
 def write_index(b: Builder, node: Node) -> Value:
     """Write ``slice``, and ``reshape`` for integers and None."""
     x, axis, shape = b.value(node.args[0]), 0, node.avals[0].shape

@@ -44,7 +44,7 @@ def _windowed(b: Builder, x: Value, node: Node, operation: str, start: float, sh
     return reduce_window(b, x, operation, start, kernel, stride, padding, (1, 1, *_dilation(node)), shape)
 
 
-def _pools(node: Node) -> bool:
+def _supports_max_pool(node: Node) -> bool:
     return alone(node) and _has_sizes(node)
 
 
@@ -55,7 +55,7 @@ def write_max_pool(b: Builder, node: Node) -> Value:
     return _windowed(b, x, node, "maximum", lowest(x.dtype), node.avals[0].shape)
 
 
-@form("int8_max_pool", when=_pools)
+@form("int8_max_pool", when=_supports_max_pool)
 def write_integer_max_pool(b: Builder, node: Node) -> Value:
     """Write ``reduce_window`` of uint8."""
     return _windowed(b, b.value(node.args[0]), node, "maximum", 0, node.avals[0].shape)
@@ -76,7 +76,7 @@ def _elements(b: Builder, x: Value, node: Node, shape: Sequence[Size], fill: flo
     return elements
 
 
-@form("max_pool_indices", when=_pools)
+@form("max_pool_indices", when=_supports_max_pool)
 def write_max_pool_indices(b: Builder, node: Node) -> Value:
     """Write the index of the first largest element of each window."""
     return _indices(b, node)
@@ -117,13 +117,13 @@ def _indices(b: Builder, node: Node) -> Value:
     return flat
 
 
-def _divides(node: Node) -> bool:
+def _has_equal_windows(node: Node) -> bool:
     return is_static(node) and all(
         n % s == 0 for n, s in zip(node.args[0].aval.shape[2:], node.attrs["sizes"], strict=True)
     )
 
 
-@form("adaptive_max_pool_indices", when=_divides)
+@form("adaptive_max_pool_indices", when=_has_equal_windows)
 def write_adaptive_max_pool_indices(b: Builder, node: Node) -> Value:
     """Write the indices of the maxima of windows of equal size."""
     sizes = node.args[0].aval.shape[2:]
@@ -136,12 +136,12 @@ def write_adaptive_max_pool_indices(b: Builder, node: Node) -> Value:
     return _indices(b, pooled)
 
 
-def _spreads(node: Node) -> bool:
+def _supports_max_pool_gradient(node: Node) -> bool:
     """Whether windows are not dilated, and the gradient of their maxima can be written."""
     return _has_sizes(node) and is_float(node) and all(d == 1 for d in _dilation(node))
 
 
-@form("max_pool_grad", when=_spreads)
+@form("max_pool_grad", when=_supports_max_pool_gradient)
 def write_max_pool_gradient(b: Builder, node: Node) -> Value:
     """Write ``select_and_scatter``: the gradient of a window goes to its first largest element."""
     g, x = b.value(node.args[0]), b.value(node.args[1])
@@ -181,7 +181,7 @@ def _divisors(node: Node, sizes: Sequence[int]) -> np.ndarray:
     return np.asarray(means / np.maximum(sums, 1))
 
 
-@form("avg_pool", when=lambda node: _pools(node) and is_float(node))
+@form("avg_pool", when=lambda node: _supports_max_pool(node) and is_float(node))
 def write_average_pool(b: Builder, node: Node) -> Value:
     """Write ``reduce_window`` with a sum, times the reciprocals of the divisors."""
     own, shape = node.avals[0].dtype, node.avals[0].shape
@@ -192,7 +192,7 @@ def write_average_pool(b: Builder, node: Node) -> Value:
     return b.convert(b.binary("multiply", sums, b.broadcast(factors, shape, axes)), own)
 
 
-@form("avg_pool_grad", when=lambda node: _pools(node) and is_float(node))
+@form("avg_pool_grad", when=lambda node: _supports_max_pool(node) and is_float(node))
 def write_average_pool_gradient(b: Builder, node: Node) -> Value:
     """Dilate the gradient by the stride, and sum its windows."""
     own, shape, a = node.avals[0].dtype, node.avals[0].shape, node.attrs
@@ -221,12 +221,12 @@ def _averages(size: int, count: int) -> np.ndarray:
     return matrix
 
 
-def _adapts(node: Node) -> bool:
+def _supports_adaptive_average_pool(node: Node) -> bool:
     whole = all(s == 1 for s in node.attrs["sizes"])
     return is_float(node) and alone(node) and (whole or _has_sizes(node))
 
 
-@form("adaptive_avg_pool", when=_adapts)
+@form("adaptive_avg_pool", when=_supports_adaptive_average_pool)
 def write_adaptive_pool(b: Builder, node: Node) -> Value:
     """Write the mean if there is one window, else multiply by the windows of each axis."""
     own = node.avals[0].dtype
@@ -240,7 +240,7 @@ def write_adaptive_pool(b: Builder, node: Node) -> Value:
     return b.convert(x, own)
 
 
-@form("adaptive_avg_pool_grad", when=lambda node: _pools(node) and is_float(node))
+@form("adaptive_avg_pool_grad", when=lambda node: _supports_max_pool(node) and is_float(node))
 def write_adaptive_pool_gradient(b: Builder, node: Node) -> Value:
     """Multiply by the transposed averaging matrices."""
     own = node.avals[0].dtype

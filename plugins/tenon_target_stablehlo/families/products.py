@@ -37,11 +37,11 @@ def dot(
     return b.write(text, dtype, shape)
 
 
-def _multiplies(node: Node) -> bool:
+def _supports_matmul(node: Node) -> bool:
     return node.avals[0].dtype.name != "bool" and all(r.aval.shape for r in node.refs)
 
 
-@form("matmul", when=_multiplies)
+@form("matmul", when=_supports_matmul)
 def write_matmul(b: Builder, node: Node) -> Value:
     """Write ``dot_general``, with batch axes broadcast."""
     own = node.avals[0].dtype
@@ -60,12 +60,12 @@ def write_matmul(b: Builder, node: Node) -> Value:
     return b.convert(b.reshape(result, node.avals[0].shape), own)
 
 
-def _is_linear(node: Node) -> bool:
+def _supports_linear(node: Node) -> bool:
     dtypes = {r.aval.dtype for r in node.refs}
     return is_float(node) and alone(node) and len(dtypes) == 1 and len(node.args[1].aval.shape) == 2
 
 
-@form("linear", when=_is_linear)
+@form("linear", when=_supports_linear)
 def write_linear(b: Builder, node: Node) -> Value:
     """Contract the last axes: the weight has the layout of the state dict."""
     own = node.avals[0].dtype

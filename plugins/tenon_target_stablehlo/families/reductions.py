@@ -155,12 +155,12 @@ def reduce_window(
     return b.generic("reduce_window", [x, first], properties, region, [(x.dtype, shape)])[0]
 
 
-def _runs(node: Node) -> bool:
+def _supports_cumulative(node: Node) -> bool:
     shape = node.avals[0].shape
     return not shape or node.name == "cumsum" or is_number(shape[node.attrs["axis"]])
 
 
-@form("cumsum", "cumprod", when=_runs)
+@form("cumsum", "cumprod", when=_supports_cumulative)
 def write_running(b: Builder, node: Node) -> Value:
     """Combine the windows that end at each element."""
     own = node.avals[0].dtype

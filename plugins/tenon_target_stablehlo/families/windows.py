@@ -47,11 +47,11 @@ def convolved(
     return b.write(text, dtype, shape)
 
 
-def _convolves(node: Node) -> bool:
+def _supports_convolution(node: Node) -> bool:
     return is_float(node) and alone(node) and are_numbers(node.args[1].aval.shape)
 
 
-@form("conv", "convolution", when=_convolves)
+@form("conv", "convolution", when=_supports_convolution)
 def write_convolution(b: Builder, node: Node) -> Value:
     """Write ``convolution``, and add the bias."""
     own, a = node.avals[0].dtype, node.attrs
@@ -96,11 +96,11 @@ def write_transposed(b: Builder, node: Node) -> Value:
     return b.convert(result, own)
 
 
-def _weighs(node: Node) -> bool:
+def _supports_weight_gradient(node: Node) -> bool:
     return _has_sizes(node) and all(are_numbers(v.aval.shape) for v in node.args)
 
 
-@form("conv_weight_grad", when=_weighs)
+@form("conv_weight_grad", when=_supports_weight_gradient)
 def write_weight_gradient(b: Builder, node: Node) -> Value:
     """Convolve the input with the gradient as its kernel; its images are the channels, over which sums
     run."""
@@ -130,11 +130,11 @@ def along(b: Builder, x: Value, axis: int, matrix: np.ndarray) -> Value:
     return b.transpose(product, [*range(axis), x.rank - 1, *range(axis, x.rank - 1)])
 
 
-def _resamples(node: Node) -> bool:
+def _supports_resample(node: Node) -> bool:
     return is_float(node) and alone(node) and are_numbers(node.args[0].aval.shape[2:])
 
 
-@form("resample", when=_resamples)
+@form("resample", when=_supports_resample)
 def write_resample(b: Builder, node: Node) -> Value:
     """Look up elements where each is one of the input, else multiply by a small matrix, axis by axis."""
     own = node.avals[0].dtype
@@ -148,7 +148,7 @@ def write_resample(b: Builder, node: Node) -> Value:
     return b.convert(x, own)
 
 
-@form("resample_grad", when=lambda node: _resamples(node) and are_numbers(node.avals[0].shape))
+@form("resample_grad", when=lambda node: _supports_resample(node) and are_numbers(node.avals[0].shape))
 def write_resample_gradient(b: Builder, node: Node) -> Value:
     """Multiply by the transposed interpolation matrices."""
     own, shape = node.avals[0].dtype, tuple(map(int, node.avals[0].shape))
