@@ -124,7 +124,7 @@ HOSTILE = {
     "size that is no integer": (lambda d, a: d["nodes"][0].update(shape=[2.5, 4]), "size of 2.5"),
     "many axes": (lambda d, a: d["nodes"][0].update(shape=[1] * 100), "100 axes"),
     "unknown dtype": (lambda d, a: d["nodes"][0].update(dtype="float99"), "unknown dtype 'float99'"),
-    "unknown op": (lambda d, a: d["nodes"][position(d, "call")].update(op="rm_rf"), "no op 'rm_rf'"),
+    "unknown op": (lambda d, a: d["nodes"][position(d, "call")].update(op="rm_rf"), "unknown op 'rm_rf'"),
     "op of Python functions": (
         lambda d, a: d["nodes"][position(d, "call")].update(op="host_call"),
         "is not allowed in a file",
