@@ -43,65 +43,65 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time these names are 
     from tenon.tensors.size import Size
     from tenon.tensors.tensor import Tensor
 
-#: Public name -> the module where it lives.
-_HOMES: dict[str, str] = {}
+#: Public name -> the module that defines it.
+_MODULE_OF: dict[str, str] = {}
 
 
-def _home(module: str, names: str) -> None:
+def _from(module: str, names: str) -> None:
     for name in names.split():
-        _HOMES[name] = module
+        _MODULE_OF[name] = module
 
 
-_home("tenon.tensors.tensor", "Tensor")
-_home("tenon.amp.autocast_mode", "autocast")
-_home(
+_from("tenon.tensors.tensor", "Tensor")
+_from("tenon.amp.autocast_mode", "autocast")
+_from(
     "tenon.amp.state",
     "get_autocast_cpu_dtype get_autocast_gpu_dtype is_autocast_cpu_enabled "
     "is_autocast_enabled set_autocast_enabled get_autocast_dtype set_autocast_dtype "
     "is_autocast_cache_enabled set_autocast_cache_enabled clear_autocast_cache autocast_increment_nesting "
     "autocast_decrement_nesting",
 )
-_home("tenon.nn.compiler", "compile")
-_home("tenon.tensors.size", "Size")
-_home("tenon.tensors.creation.create", "tensor as_tensor from_numpy")
-_home(
+_from("tenon.nn.compiler", "compile")
+_from("tenon.tensors.size", "Size")
+_from("tenon.tensors.creation.create", "tensor as_tensor from_numpy")
+_from(
     "tenon.tensors.creation.factories",
     "zeros ones empty full zeros_like ones_like empty_like full_like eye "
     "scalar_tensor tril_indices triu_indices empty_strided empty_permuted",
 )
-_home("tenon.tensors.creation.ranges", "arange linspace logspace")
-_home("tenon.errors", "OutOfMemoryError")
-_home("tenon.tensors.storage.untyped", "UntypedStorage")
-_home("tenon.compat.typed_storage", "TypedStorage")
-_home(
+_from("tenon.tensors.creation.ranges", "arange linspace logspace")
+_from("tenon.errors", "OutOfMemoryError")
+_from("tenon.tensors.storage.untyped", "UntypedStorage")
+_from("tenon.compat.typed_storage", "TypedStorage")
+_from(
     "tenon.compat.legacy_storages",
     "DoubleStorage FloatStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage "
     "ByteStorage BoolStorage ComplexFloatStorage ComplexDoubleStorage QInt8Storage QInt32Storage "
     "QUInt8Storage QUInt4x2Storage QUInt2x4Storage _storage_classes",
 )
-_home("tenon.tensors.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc _mkldnn")
-_home(
+_from("tenon.tensors.layout", "layout strided sparse_coo sparse_csr sparse_csc sparse_bsr sparse_bsc _mkldnn")
+_from(
     "tenon.compat.qscheme",
     "qscheme per_tensor_affine per_tensor_symmetric per_channel_affine per_channel_symmetric "
     "per_channel_affine_float_qparams",
 )
-_home("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled")
-_home("tenon.func", "vmap")
-_home(
+_from("tenon.autograd.anomaly_mode", "is_anomaly_check_nan_enabled is_anomaly_enabled set_anomaly_enabled")
+_from("tenon.func", "vmap")
+_from(
     "tenon.tensors.creation.random_factories",
     "rand randn randint randperm rand_like randn_like randint_like normal",
 )
-_home(
+_from(
     "tenon.tensors.autograd.grad_mode",
     "no_grad enable_grad set_grad_enabled inference_mode is_grad_enabled is_inference_mode_enabled",
 )
-_home(
+_from(
     "tenon.tensors.memory_formats",
     "memory_format contiguous_format preserve_format channels_last channels_last_3d",
 )
-_home("tenon.kernels.promotion", "result_type")
-_home("tenon.tensors.printing", "set_printoptions get_printoptions")
-_home(
+_from("tenon.kernels.promotion", "result_type")
+_from("tenon.tensors.printing", "set_printoptions get_printoptions")
+_from(
     "tenon.dtypes",
     "dtype bool uint8 uint16 uint32 uint64 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 "
     "complex128 complex32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
@@ -109,18 +109,18 @@ _home(
     "uint3 uint4 uint5 uint6 uint7 "
     "promote_types can_cast get_default_dtype set_default_dtype",
 )
-_home("tenon.device", "get_default_device set_default_device")
-_home("tenon.amp", "GradScaler")
-_home("tenon.distributed.communication.futures", "Future")
-_home("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
-_home(
+_from("tenon.device", "get_default_device set_default_device")
+_from("tenon.amp", "GradScaler")
+_from("tenon.distributed.communication.futures", "Future")
+_from("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
+_from(
     "tenon.distributions.drawing",
     "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad",
 )
-_home("tenon.serialize", "save load")
-_home("tenon.nn.summary", "summary")
-_home("tenon.quantization", "quantize")
-_home(
+_from("tenon.serialize", "save load")
+_from("tenon.nn.summary", "summary")
+_from("tenon.quantization", "quantize")
+_from(
     "tenon.nn.functional",
     "adaptive_avg_pool1d avg_pool1d bilinear celu conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
     "conv_transpose3d "
@@ -131,16 +131,16 @@ _home(
     "rms_norm selu threshold",
 )
 
-_home("tenon.nn.functional.masked_softmax", "_masked_softmax _softmax _softmax_backward_data")
-_home("tenon.nn.functional.general_convolution", "conv_tbc convolution")
-_home(
+_from("tenon.nn.functional.masked_softmax", "_masked_softmax _softmax _softmax_backward_data")
+_from("tenon.nn.functional.general_convolution", "conv_tbc convolution")
+_from(
     "tenon.nn.functional.grid_sampling",
     "_grid_sampler_2d_cpu_fallback grid_sampler grid_sampler_2d grid_sampler_3d",
 )
-_home("tenon.compat.backends.nnpack", "_nnpack_available")
-_home("tenon.nn.functional.recurrent", "gru lstm rnn_relu rnn_tanh")
-_home("tenon.nn.functional.recurrent_cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")
-_home(
+_from("tenon.compat.backends.nnpack", "_nnpack_available")
+_from("tenon.nn.functional.recurrent", "gru lstm rnn_relu rnn_tanh")
+_from("tenon.nn.functional.recurrent_cells", "gru_cell lstm_cell rnn_relu_cell rnn_tanh_cell")
+_from(
     "tenon.nn.functional.torch_namespace",
     "_embedding_bag _embedding_bag_forward_only alpha_dropout batch_norm batch_norm_update_stats celu_ "
     "channel_shuffle dropout dropout_ embedding embedding_bag feature_alpha_dropout feature_dropout "
@@ -196,8 +196,8 @@ _SUBMODULES = frozenset(
 def __getattr__(name: str) -> Any:  # each name has its own type
     if name in _RENAMED:
         module, attribute = _RENAMED[name]
-    elif name in _HOMES:
-        module, attribute = _HOMES[name], name
+    elif name in _MODULE_OF:
+        module, attribute = _MODULE_OF[name], name
     elif _is_submodule(name):
         return importlib.import_module(f"tenon.{name}")
     elif name == "torch":  # the module torch has a name "torch", and some code uses torch.torch.Tensor
@@ -233,7 +233,7 @@ def __dir__() -> list[str]:
         "importlib",
     }
     submodules = {*_SUBMODULES, *_finder.second_names("tenon"), *_namespaces.provided_below("tenon")}
-    return sorted({*public, *_HOMES, *_RENAMED, *submodules, *functions.__all__, "__version__"})
+    return sorted({*public, *_MODULE_OF, *_RENAMED, *submodules, *functions.__all__, "__version__"})
 
 
 _public.register_lookup(lambda name: getattr(sys.modules["tenon"], name))

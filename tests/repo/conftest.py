@@ -16,7 +16,7 @@ PLATFORM = ROOT / "platform"
 MODULE = re.compile(r"tenon(\.\w+)+(:\w+)?")
 QUOTED = re.compile(rf"""["']{MODULE.pattern}["']""")
 #: The tables of second names, and the hook that reads them: data about modules, which they do not use.
-TABLES = {"tenon.compat.faces", "tenon.compat.finder", "tenon.compat.paths"}
+TABLES = {"tenon.compat.reexports", "tenon.compat.finder", "tenon.compat.paths"}
 
 
 class Import(NamedTuple):

@@ -13,8 +13,8 @@ import pytest
 
 import tenon
 from tenon.compat import finder
-from tenon.compat.faces import FACES
 from tenon.compat.paths import MODULES
+from tenon.compat.reexports import REEXPORTS
 
 pytestmark = pytest.mark.together
 
@@ -50,7 +50,7 @@ def test_no_file_is_loaded_twice(imported):
     assert {file: count for file, count in files.items() if count > 1} == {}
 
 
-@pytest.mark.parametrize("name", sorted({*MODULES, *FACES}))
+@pytest.mark.parametrize("name", sorted({*MODULES, *REEXPORTS}))
 def test_a_row_of_the_table_leads_to_a_module_that_knows_its_own_name(name):
     module = importlib.import_module(name)
 
@@ -68,12 +68,12 @@ def test_what_was_removed_is_known_and_gone():
 
 def test_no_row_leads_to_another_row():
     assert [name for name, meant in MODULES.items() if meant in MODULES] == []
-    assert sorted(MODULES.keys() & FACES.keys()) == []
+    assert sorted(MODULES.keys() & REEXPORTS.keys()) == []
 
 
 def test_rows_are_attributes_of_their_package_before_an_import():
     code = "import sys, tenon\nfor name in sys.argv[1:]: getattr(tenon, name)"
-    names = [name.partition(".")[2] for name in {*MODULES, *FACES} if name.count(".") == 1]
+    names = [name.partition(".")[2] for name in {*MODULES, *REEXPORTS} if name.count(".") == 1]
 
     subprocess.run([sys.executable, "-c", code, *names], check=True)
     assert set(names) <= set(dir(tenon))

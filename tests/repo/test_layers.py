@@ -17,7 +17,7 @@ FIRST_PARTY = sorted(
 #: The layers of tenon, lowest first: a module may import modules of its own layer and of those below. A name
 #: stands for the module or package and what is in it that is not named in another row.
 LAYERS = [
-    "errors config dtypes device random plugins engine.types compat.finder compat.faces compat.paths compat.version",
+    "errors config dtypes device random plugins engine.types compat.finder compat.reexports compat.paths compat.version",
     "engine compat.utils.packages tensors.size",
     "kernels",
     "tensors compat.legacy_storages compat.node_names compat.overriding compat.qscheme compat.rerouting compat.saved_attributes"

@@ -1,6 +1,6 @@
 """The import hook for module names of tenon that have no file.
 
-``paths.MODULES`` maps a second name to a module, ``faces.FACES`` a name to what a generated module
+``paths.MODULES`` maps a second name to a module, ``reexports.REEXPORTS`` a name to what its generated module
 re-exports, and plugins declare namespaces (``tenon.plugins.namespaces``). A module is one object under all
 its names, so a class stays one class, whichever path it is imported or unpickled by. The submodules of a
 package with a second name have second names too.
@@ -19,21 +19,21 @@ from importlib.machinery import ModuleSpec
 from types import CodeType, ModuleType
 from typing import Any
 
-from tenon.compat.faces import FACES
 from tenon.compat.paths import MODULES
+from tenon.compat.reexports import REEXPORTS
 from tenon.plugins import namespaces
 
 __all__ = ["Finder", "install", "is_second_name", "second_names", "submodules"]
 
 
 def is_second_name(fullname: str) -> bool:
-    """Whether ``paths.py`` or ``faces.py`` lists a module of this name."""
-    return fullname in MODULES or fullname in FACES
+    """Whether ``paths.py`` or ``reexports.py`` lists a module of this name."""
+    return fullname in MODULES or fullname in REEXPORTS
 
 
 def second_names(package: str) -> set[str]:
     """Return the names of the submodules that the tables list for ``package``."""
-    split = (name.rpartition(".") for name in (*MODULES, *FACES))
+    split = (name.rpartition(".") for name in (*MODULES, *REEXPORTS))
     return {name for parent, _, name in split if parent == package}
 
 
@@ -77,10 +77,10 @@ class Finder:
 
 
 def _listed(fullname: str) -> ModuleSpec | None:
-    """Return the spec of a module that ``paths.py`` or ``faces.py`` lists; else None."""
-    if fullname in FACES:
-        inner = any(name.startswith(f"{fullname}.") for name in (*FACES, *MODULES))
-        return _spec(fullname, FaceLoader(FACES[fullname]), [] if inner else None)
+    """Return the spec of a module that ``paths.py`` or ``reexports.py`` lists; else None."""
+    if fullname in REEXPORTS:
+        inner = any(name.startswith(f"{fullname}.") for name in (*REEXPORTS, *MODULES))
+        return _spec(fullname, ReexportLoader(REEXPORTS[fullname]), [] if inner else None)
     if not fullname.startswith("tenon."):
         return None
     target = MODULES.get(fullname) or _by_package(fullname)
@@ -147,10 +147,10 @@ class AliasLoader:
         return source
 
 
-class FaceLoader:
+class ReexportLoader:
     """Generates a module that re-exports names of others: ``"package.module: name, another as name"``."""
 
-    origin = "tenon.compat.faces"
+    origin = "tenon.compat.reexports"
 
     def __init__(self, rows: Sequence[str]) -> None:
         self.rows = rows

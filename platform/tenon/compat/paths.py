@@ -1,7 +1,7 @@
 """The table of module paths: which name refers to which module.
 
 A row gives a module a second name; the submodules of a package follow by themselves. Modules that re-export
-names of several others are listed in ``faces.py``.
+names of several others are listed in ``reexports.py``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ _IN_COMPAT_OF = {
 #: Former package -> present package -> modules that moved there; ``former>present`` if renamed. Pickles of
 #: tensors name modules of ``tenon.core``.
 _MOVED: dict[str, dict[str, str]] = {
+    "tenon.observe": {"tenon.profiler.observe": "crossings>event_callbacks"},
     "tenon.core": {
         "tenon.engine": (
             "accumulate arrivals>hooks aval backward backward_end>running_pass depth>running_pass dispatch"

@@ -1,8 +1,8 @@
 """Write stubs of module names without a file, for type checkers.
 
 Type checkers read files, so they miss what ``finder.py`` finds at run time: the second names in ``paths.py``,
-the modules in ``faces.py``, and the namespaces of plugins that ship with tenon. Each gets a stub that imports
-the names from where they are defined. ``plugins/stubs.py`` documents where stubs are written, and why.
+the modules in ``reexports.py``, and the namespaces of plugins that ship with tenon. Each gets a stub that
+imports the names from where they are defined. ``plugins/stubs.py`` states where stubs are written, and why.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from tenon.compat.faces import FACES
 from tenon.compat.paths import FORMER, MODULES
+from tenon.compat.reexports import REEXPORTS
 from tenon.plugins.components import Registry
 from tenon.plugins.stubs import HEADER, STUB_PACKAGE
 from tenon.plugins.stubs import stubs as module_stubs
@@ -33,7 +33,7 @@ def expected_stubs(registry: Registry, folder: Path = STUB_PACKAGE) -> dict[Path
 def alias_stubs(registry: Registry, folder: Path) -> dict[Path, str]:
     """Map the path in ``folder`` of the stub of each module name without a file to its text."""
     bodies: dict[str, list[str]] = {}
-    for name, rows in FACES.items():
+    for name, rows in REEXPORTS.items():
         bodies[name] = list(_imports_of_rows(rows))
     for name, target in MODULES.items():
         if name in FORMER:
@@ -55,7 +55,7 @@ def alias_stubs(registry: Registry, folder: Path) -> dict[Path, str]:
 
 
 def _imports_of_rows(rows: tuple[str, ...]) -> Iterator[str]:
-    """Yield the imports of rows of ``faces.py``, one per name."""
+    """Yield the imports of rows of ``reexports.py``, one per name."""
     for row in rows:
         source, _, listed = row.partition(":")
         for entry in listed.split(","):
@@ -68,8 +68,8 @@ def _imports_of_module(target: str) -> list[str]:
 
     Modules of ``compat`` serve code that uses PyTorch's private names, so their stubs name those too.
     """
-    if target in FACES:
-        return list(_imports_of_rows(FACES[target]))
+    if target in REEXPORTS:
+        return list(_imports_of_rows(REEXPORTS[target]))
     lines = [f"from {target} import *"]
     if target.startswith("tenon.compat."):
         names = sorted(_outside_of_star(_tree(target)))
@@ -124,8 +124,8 @@ def _exported(tree: ast.Module) -> set[str] | None:
 def _with_submodules(name: str, target: str) -> Iterator[tuple[str, str]]:
     """Yield ``(second name, module)`` of ``target`` and of all modules below it, with files or without."""
     yield name, target
-    rows = {row for row in (*FACES, *MODULES) if row.startswith(f"{target}.") and row not in FORMER}
-    spec = None if target in FACES else find_spec(target)
+    rows = {row for row in (*REEXPORTS, *MODULES) if row.startswith(f"{target}.") and row not in FORMER}
+    spec = None if target in REEXPORTS else find_spec(target)
     files = () if spec is None else _modules_below(target, spec)
     for module in sorted({*files, *rows}):
         yield name + module.removeprefix(target), MODULES.get(module, module)

@@ -13,7 +13,7 @@ After ``shrink`` the process's communicator consists of the surviving ranks, ren
 old one (data-parallel models, samplers, groups) must be created again. This needs an MPI whose ranks survive
 the failure of others: Open MPI, started with ``mpirun --with-ft ulfm``.
 
-A package, as PyTorch's ``elastic.multiprocessing.errors`` is found below it (``compat/faces.py``).
+A package, as PyTorch's ``elastic.multiprocessing.errors`` is found below it (``compat/reexports.py``).
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ from tenon.graph.program import Program
 from tenon.kernels.backend import backend_for, backends_in_use
 from tenon.nn import call_listeners
 from tenon.optim import step_hooks
-from tenon.profiler.observe.crossings import Crossings
 from tenon.profiler.observe.devices import marked_kernel, marked_op
+from tenon.profiler.observe.event_callbacks import EventCallbacks
 from tenon.profiler.observe.lanes import Lane
 from tenon.profiler.observe.memory import Blocks, fresh
 from tenon.profiler.observe.records import NODE, OP, Item, maker
@@ -75,7 +75,7 @@ class Tap:
         self.lanes: list[Lane] = []
         self._due = due
         self._local = threading.local()
-        self._crossings = Crossings(self)
+        self._callbacks = EventCallbacks(self)
         self._blocks = Blocks(self.lanes) if options.memory else None
         self._handles: list[RemovableHandle] = []
         self._labels: dict[object, str] = {}
@@ -105,15 +105,15 @@ class Tap:
             SLOT.single, SLOT.pair, SLOT.execute = (
                 marked_op(self, run, devices) for run in (SLOT.single, SLOT.pair, SLOT.execute)
             )
-        call_listeners.listen(self._crossings)
-        WATCHERS.around_visit, WATCHERS.span = self._recorded_visit, self._crossings.span
-        communicator.around_call, program.on_bind = self._crossings.collective, self._bound
+        call_listeners.listen(self._callbacks)
+        WATCHERS.around_visit, WATCHERS.span = self._recorded_visit, self._callbacks.span
+        communicator.around_call, program.on_bind = self._callbacks.collective, self._bound
         WATCHERS.around_kernel, WATCHERS.around_creation = self._recorded_kernel, self._recorded_creation
         for each in list(program.LIVING):
             self._bound(each)
         self._handles = [
-            step_hooks.register_optimizer_step_pre_hook(self._crossings.stepping),
-            step_hooks.register_optimizer_step_post_hook(self._crossings.stepped),
+            step_hooks.register_optimizer_step_pre_hook(self._callbacks.stepping),
+            step_hooks.register_optimizer_step_post_hook(self._callbacks.stepped),
         ]
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class Tap:
             return
         OPEN.tap = None
         SLOT.single, SLOT.pair, SLOT.execute, SLOT.parts = self._plain
-        call_listeners.unlisten(self._crossings)
+        call_listeners.unlisten(self._callbacks)
         for backend in backends_in_use():
             for raw in (backend.raw, backend.short_raw):
                 raw.watch(None)
@@ -299,7 +299,7 @@ class Tap:
         return label
 
     def _bound(self, bound: Program) -> None:
-        bound.timed(self._crossings.marker(bound))
+        bound.timed(self._callbacks.marker(bound))
         if self._blocks is not None:
             self._blocks.track_arena(bound, self.lane())
 

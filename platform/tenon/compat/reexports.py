@@ -5,7 +5,7 @@ with two names is listed under the first one: ``tenon.compat.utils.x``, and ``te
 """
 
 #: A module without a file -> the rows of its re-exports.
-FACES: dict[str, tuple[str, ...]] = {
+REEXPORTS: dict[str, tuple[str, ...]] = {
     "tenon._inductor": ("tenon._inductor: config",),
     "tenon._inductor.utils": ("tenon.compat.accelerator: GPU_TYPES",),
     "tenon._logging": (),

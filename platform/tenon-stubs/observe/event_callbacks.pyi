@@ -2,4 +2,4 @@
 # ruff: noqa: E501, I001, RUF100
 # fmt: off
 
-from tenon.profiler.observe.crossings import *
+from tenon.profiler.observe.event_callbacks import *

@@ -24,7 +24,7 @@ R = TypeVar("R")
 now = time.perf_counter_ns
 
 
-class Crossings:
+class EventCallbacks:
     """The callbacks by which a tap records module calls, spans, steps, collectives and programs."""
 
     def __init__(self, tap: Tap) -> None:
