@@ -2,10 +2,15 @@
 
 import pytest
 
-from tenon.testing.suites.backend import BackendSuite
+from tenon.testing.suites.backend import NAMES, BackendSuite
 
 pytestmark = pytest.mark.together
 
 
 class TestFakeBackend(BackendSuite):
     backend = "fake"
+
+    @pytest.mark.slow  # those of the samples' values reach every kernel
+    @pytest.mark.parametrize("name", NAMES)
+    def test_gradients(self, name):
+        super().test_gradients(name)

@@ -107,6 +107,7 @@ def test_interceptors_see_collectives():
     assert seen == ["all_reduce", "all_gather"]
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_collectives_are_replayed_by_compiled_functions():
     done = launch(2, [str(Path(__file__).parent / "programs" / "compiled_collectives.py")])

@@ -153,6 +153,7 @@ def test_images_of_any_size():
             assert tenon.allclose(graph.run(x), example.model(x), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_text_of_any_length_with_a_causal_mask():
     example = MODELS["gpt"]()
 
@@ -195,6 +196,7 @@ def test_a_graph_at_given_sizes_is_plain():
         graph.at(width=2)
 
 
+@pytest.mark.slow
 def test_lowered_graphs_keep_their_expressions():
     example = MODELS["gpt"]()
     graph = capture(example.model, *example.args, dynamic={"tokens": {0: "batch", 1: "length"}})

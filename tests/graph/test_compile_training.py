@@ -208,6 +208,7 @@ def test_a_group_added_later_is_updated(twins):
     twins.check(build, calls=12, programs=2)
 
 
+@pytest.mark.slow
 def test_gradients_set_by_hand_are_added_to(twins):
     def build():
         model = twins.mlp()
@@ -322,6 +323,7 @@ def test_two_steps_and_two_optimizers_in_one_function(twins):
     twins.check(build, tolerance=1e-4)
 
 
+@pytest.mark.slow
 def test_an_optimizer_with_a_step_of_its_own_sees_its_schedule(twins):
     class Momentum(optim.Optimizer):
         def __init__(self, params, lr):

@@ -3,6 +3,8 @@
 import ast
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -18,6 +20,7 @@ def lines_without_reason(path):
     return [n for n in sorted(named) if "#" not in lines[n - 1] and not lines[n - 2].lstrip().startswith("#")]
 
 
+@pytest.mark.slow
 def test_any_stands_with_a_reason():
     found = [
         f"{path.relative_to(ROOT)}:{number}"

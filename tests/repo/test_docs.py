@@ -205,6 +205,7 @@ def test_every_example_is_listed():
     assert [name for name in found if f"`{name}" not in listed] == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TRACKED, reason="not a git checkout")
 def test_no_file_names_a_place_on_somebodys_machine():
     place = re.compile(r"(?<![\w.])/(?:home|root|Users|work)/\w")

@@ -71,6 +71,7 @@ def test_no_row_leads_to_another_row():
     assert sorted(MODULES.keys() & REEXPORTS.keys()) == []
 
 
+@pytest.mark.slow
 def test_rows_are_attributes_of_their_package_before_an_import():
     code = "import sys, tenon\nfor name in sys.argv[1:]: getattr(tenon, name)"
     names = [name.partition(".")[2] for name in {*MODULES, *REEXPORTS} if name.count(".") == 1]
@@ -79,6 +80,7 @@ def test_rows_are_attributes_of_their_package_before_an_import():
     assert set(names) <= set(dir(tenon))
 
 
+@pytest.mark.slow
 def test_submodules_of_a_package_with_two_names_have_two_names():
     code = (
         "import tenon.jit.annotations, tenon.compat.jit.annotations as first, sys\n"

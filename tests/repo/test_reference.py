@@ -60,6 +60,7 @@ def test_everything_that_dir_lists_can_be_had():
     assert missing == []
 
 
+@pytest.mark.slow
 def test_the_reference_builds(tmp_path):
     reference.main(tmp_path)
 

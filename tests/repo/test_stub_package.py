@@ -16,6 +16,7 @@ from tenon.config import process_environment
 from tenon.plugins import stubs
 
 
+@pytest.mark.slow
 def test_checked_in_stubs_are_up_to_date():
     command = [sys.executable, "-m", "tenon.cli", "stubs", "--check"]
     environment = {**process_environment(), "TENON_PLUGINS": "tenon-platform"}

@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = (
     "platform/tenon/nn",
@@ -50,6 +52,7 @@ def ignored_in_silence(source):
     ]
 
 
+@pytest.mark.slow
 def test_parameters_without_effect_are_documented():
     files = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     found = {str(path.relative_to(ROOT)): ignored_in_silence(path.read_text()) for path in files}

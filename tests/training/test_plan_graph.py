@@ -148,6 +148,7 @@ def test_a_step_on_micro_batches_clips_and_computes_as_the_run_does(tmp_path):
         np.testing.assert_allclose(runner.state[name], parameter.detach().numpy(), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_step_that_reads_values_is_planned_as_it_ran(tmp_path):
     session = session_of(tmp_path, "batch_size=4")
     loss = session.loss

@@ -97,6 +97,7 @@ def convolution(rank, case):
     return x, weight, normal(filters), g, attrs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layouts", [True, False], ids=["blocked", "plain"])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 @pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
