@@ -84,6 +84,6 @@ def test_a_program_on_damaged_files_touches_no_memory_beside_its_own(tmp_path):
         told = (done.stdout + done.stderr).decode(errors="replace")
         clean = done.returncode in (0, 1, 2) and "ERROR: " not in told and "runtime error" not in told
         assert clean, f"input {number}: status {done.returncode}\n{told[-3000:]}"
-        assert told.strip(), f"input {number}: status {done.returncode} without a word"
+        assert told.strip(), f"input {number}: status {done.returncode} without a message"
 
     assert ends[1] > 20 and ends[2] > 20, ends

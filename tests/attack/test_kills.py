@@ -68,7 +68,7 @@ def ranks_of(job, count):
             continue
         own = {name: value for name, _, value in (entry.partition("=") for entry in entries)}
         rank = own.get("PMI_RANK", own.get("OMPI_COMM_WORLD_RANK"))
-        if rank is not None and "witness.py" not in command and "siblings.py" not in command:
+        if rank is not None and "host_monitor.py" not in command and "siblings.py" not in command:
             found.setdefault(int(rank), process)
     return [found[rank] for rank in sorted(found)]
 
@@ -135,7 +135,7 @@ class Attacked:
             self.kills += 1
             if ranks > 1:
                 assert len(told) == 1 and killed in told[0][1], (killed, told, err)
-                assert "before the witness ran" not in told[0][1]
+                assert "before the monitor started" not in told[0][1]
                 self.reports += 1
                 self.records(ranks, killed)
             else:
@@ -152,7 +152,7 @@ class Attacked:
     def records(self, ranks, killed):
         """One record of the last job is of the rank that was reported."""
         deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline:  # the witness writes the others' when they have ended
+        while time.monotonic() < deadline:  # the monitor writes the others' when they have ended
             found = [json.loads(path.read_text()) for path in self.folder.glob("failures/rank-*.json")]
             last = max(found, key=lambda each: each["time"], default={"job": None})
             of_job = [each for each in found if each["job"] == last["job"]]

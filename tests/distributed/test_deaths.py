@@ -1,4 +1,4 @@
-"""A rank that dies without running a hook is reported too: once, by the witness of its host."""
+"""A rank that dies without running a hook is reported too: once, by the monitor of its host."""
 
 import json
 import mmap
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from tenon.distributed.processes import failure_record, process_state, witness
+from tenon.distributed.processes import failure_record, host_monitor, process_state
 from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable, table_bytes
 from tenon.testing.suites.communicator import is_mpich, launch
 
-PROGRAM = str(Path(__file__).parent / "programs" / "without_a_word.py")
+PROGRAM = str(Path(__file__).parent / "programs" / "silent_deaths.py")
 FIELDS = set(
     [
         "schema",
@@ -47,7 +47,7 @@ def headlines(done):
 
 
 def records(folder):
-    """The records of a job, which its witness may still be writing for the ranks that are being ended."""
+    """The records of a job, which its monitor may still be writing for the ranks that are being ended."""
     deadline = time.monotonic() + 60
     while len(found := sorted(folder.glob("failures/rank-*.json"))) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -135,13 +135,13 @@ def test_ranks_that_all_leave_by_os_exit_with_status_0_have_not_failed(tmp_path)
 
 
 def table(tmp_path, size=2):
-    """A table in a file, which the process that the witness watches need not know."""
+    """A table in a file, which the process that the monitor watches need not know."""
     descriptor = os.open(tmp_path / "table", os.O_CREAT | os.O_RDWR)
     os.ftruncate(descriptor, table_bytes(size))
     return HeartbeatTable(mmap.mmap(descriptor, table_bytes(size)), size, [0] * size, descriptor)
 
 
-def test_a_witness_reports_the_first_of_the_processes_that_end(tmp_path):
+def test_a_monitor_reports_the_first_of_the_processes_that_end(tmp_path):
     beats = table(tmp_path)
     processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
     for rank, process in enumerate(processes):
@@ -153,7 +153,7 @@ def test_a_witness_reports_the_first_of_the_processes_that_end(tmp_path):
         "processes": [p.pid for p in processes], "nodes": 1, "descriptor": beats.descriptor,
     }  # fmt: skip
     watching = subprocess.Popen(
-        [sys.executable, "-I", "-S", witness.__file__, json.dumps(facts), ",".join(map(str, handles))], stdin=subprocess.PIPE,
+        [sys.executable, "-I", "-S", host_monitor.__file__, json.dumps(facts), ",".join(map(str, handles))], stdin=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, pass_fds=[beats.descriptor, *handles],
     )  # fmt: skip
     for handle in handles:

@@ -48,8 +48,8 @@ def early(name: str, happens: str, runner: bool, status: int, report: str, words
 
 
 def died(name: str, happens: str, status: int, report: str, words: tuple[str, ...]) -> Event:
-    """A row of ``without_a_word.py``; the launcher may end with the status of a rank that it ended itself."""
-    command = (sys.executable, "without_a_word.py", name)
+    """A row of ``silent_deaths.py``; the launcher may end with the status of a rank that it ended itself."""
+    command = (sys.executable, "silent_deaths.py", name)
     return Event(name, happens, command, status, report, words, noticed=True, also=(9, 15))
 
 
@@ -79,7 +79,7 @@ def failing_model(name: str, happens: str, status: int, report: str, words: tupl
 
 
 BOTH_SIDES = "both sides of the disagreement"
-BY_WITNESS = "what killed it, step, host, where it was last seen"
+BY_MONITOR = "what killed it, step, host, where it was last seen"
 
 
 def killed(name: str) -> dict:
@@ -126,16 +126,16 @@ EVENTS = (
         ("cannot start: rank 3 ended before `import tenon`", "a_module_that_is_not_there"),
         reporter="[01]", complaints=1, mpich="Open MPI's launcher ends the job by itself",
     ),
-    script("kill", "SIGKILL", 9, BY_WITNESS, **killed("SIGKILL")),
+    script("kill", "SIGKILL", 9, BY_MONITOR, **killed("SIGKILL")),
     script(
         "out_of_memory", "the kernel's out-of-memory killer (memory limit of a control group)", 9,
         "the same, and that memory ran out", surroundings=memory_group, noticed=True,
         words=(" was killed by SIGKILL ===", "memory ran out: the kernel's out-of-memory killer"),
     ),
-    script("terminate", "SIGTERM in a plain script", 15, BY_WITNESS, **killed("SIGTERM")),
+    script("terminate", "SIGTERM in a plain script", 15, BY_MONITOR, **killed("SIGTERM")),
     died("segfault", "a segmentation fault", 11, "the line that crashed, step, host", (" was killed by SIGSEGV ===", "in string_at")),
     died("bus_error", "a bus error", 7, "the same", (" was killed by SIGBUS ===", "in read_beyond_a_file")),
-    died("immediate_exit", "`os._exit(3)`", 9, "the line that called it", ("step 17 called os._exit(3)", "without_a_word.py")),
+    died("immediate_exit", "`os._exit(3)`", 9, "the line that called it", ("step 17 called os._exit(3)", "silent_deaths.py")),
     script(
         "skipped_collective", "the program ends while others communicate", 1,
         "the rank that left, and the call that waits for it",
@@ -190,7 +190,7 @@ EVENTS = (
         ("failed with ModuleNotFoundError", "a_module_that_is_not_there"),
         variables={"HOW": "import"}, traceback=True,
     ),
-    failing_model("kill", "SIGKILL", 9, BY_WITNESS, **killed("SIGKILL")),
+    failing_model("kill", "SIGKILL", 9, BY_MONITOR, **killed("SIGKILL")),
     train(
         "terminate", "SIGTERM to all, a scheduler's,", 143,
         "none: the step is finished and saved (Open MPI: status 1; send SIGUSR1 for 138)",

@@ -114,7 +114,7 @@ def test_a_ctrl_c_that_mpirun_gets_twice_at_once_still_saves(project, pause):
     assert last["interrupted"] is True, err
     assert latest_valid(folder / "checkpoints").stem == f"step-{last['step']:08d}"
     assert "=== tenon" not in err
-    assert err.count("tenon: the second Ctrl-C came at once, and was held back until the run was saved") == 1
+    assert err.count("tenon: the second Ctrl-C followed at once and was delayed until the run was saved") == 1
     assert project.train("--resume", str(folder), "--set", f"epochs={last['epoch']}").code == 0
 
 
@@ -268,7 +268,7 @@ import signal
 
 
 class Killed(Net):
-    # Ends without a word at some moment after its eighth step has begun: nobody handles the timer's signal.
+    # Ends without a report at some moment after its eighth step has begun: nobody handles the timer's signal.
     calls = 0
 
     def forward(self, x):

@@ -72,8 +72,8 @@ def open_session(
     parallel.find_hook(config)
     folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
     lock.hold(communicator, folder)
-    if (witness := failure.testimony()) is not None:
-        witness.keep_records_in(str(folder))
+    if (monitor := failure.monitor()) is not None:
+        monitor.keep_records_in(str(folder))
     session = Session(config, communicator, model, loss, data, device, folder)
     host().hook.tenon_prepare_model(model=model, session=session)
     sharded = config.data_parallel.shard_optimizer

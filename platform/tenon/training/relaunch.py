@@ -53,7 +53,7 @@ class Outcome:
     @property
     def lost_a_rank(self) -> bool:
         """Whether a rank was killed or stalled, so that fewer ranks may succeed."""
-        gone = _GONE.search(self.report) is not None  # a witness's report: the rank could not report itself
+        gone = _GONE.search(self.report) is not None  # a monitor's report: the rank could not report itself
         return self.status == STALLED or self._killed or gone or not self.report
 
     @property

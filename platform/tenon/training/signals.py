@@ -20,7 +20,7 @@ from tenon.training.session import Session
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
 REPEAT_SECONDS = 0.5
 """A second SIGINT within this time is the same Ctrl-C, forwarded by the launcher. MPICH's would kill the
-ranks: the witness (``distributed/processes/witness.py``) holds it back until they have saved."""
+ranks: the monitor (``distributed/processes/host_monitor.py``) holds it back until they have saved."""
 
 
 @contextlib.contextmanager
@@ -37,19 +37,19 @@ def stopping(session: Session) -> Iterator[None]:
             session.stopping, first = number, now
 
     previous = {}
-    witness = failure.testimony()
+    monitor = failure.monitor()
     former = -1
     try:
         for number in STOPPING:
             previous[number] = signal.signal(number, handle)
-        former = -1 if witness is None else witness.listen()
+        former = -1 if monitor is None else monitor.listen()
     except ValueError:  # not the main thread, which alone may install handlers
         previous = {}
     try:
         yield
     finally:
-        if witness is not None:
-            witness.stop_listening(former)
+        if monitor is not None:
+            monitor.stop_listening(former)
         for number, handler in previous.items():
             signal.signal(number, handler)
 

@@ -28,7 +28,7 @@ from types import FrameType, TracebackType
 from typing import NoReturn, TextIO
 
 from tenon.distributed.processes import siblings, unwinding
-from tenon.distributed.processes.guarded import Abortable, Disarmable, WitnessClient
+from tenon.distributed.processes.guarded import Abortable, Disarmable, MonitorClient
 from tenon.distributed.processes.launcher import RankFacts
 from tenon.distributed.processes.report import Claim, describe_exit, describe_failure
 from tenon.errors import CommunicatorError
@@ -52,7 +52,7 @@ class Guard:
         self.pid = os.getpid()
         self.communicator: Abortable | None = None
         self.watchdog: Disarmable | None = None
-        self.testimony: WitnessClient | None = None
+        self.monitor: MonitorClient | None = None
         self.finished = False
         self.leaving = False
         self._pmi = environment.get("PMI_FD", "")
@@ -102,13 +102,13 @@ class Guard:
         self._kill(code or 1)
 
     def _report(self, text: str, code: int) -> None:
-        """Print the report and write the record, unless the witness has reported this job's end."""
-        if self.testimony is None:
+        """Print the report and write the record, unless the monitor has reported this job's end."""
+        if self.monitor is None:
             _write(text)
-        elif self.testimony.may_report():
+        elif self.monitor.may_report():
             _write(text)
             try:
-                self.testimony.record(text, code)
+                self.monitor.record(text, code)
             except OSError as error:
                 _write(f"tenon: no record of this failure could be written: {error}\n")
 
@@ -140,15 +140,15 @@ class Guard:
             self._leave(code)
 
     def _on_immediate_exit(self, status: int) -> NoReturn:
-        """``os._exit``: it runs no hooks, so the line that called it is noted for the witness."""
-        if not self.foreign() and self.testimony is not None and not self.finished:
-            self.testimony.note_exit(status, sys._getframe(1))
+        """``os._exit``: it runs no hooks, so the calling line is written where the monitor reads it."""
+        if not self.foreign() and self.monitor is not None and not self.finished:
+            self.monitor.note_exit(status, sys._getframe(1))
         self._leave(status)
 
     def _on_fork(self) -> None:
         """In a forked child: leave crashes and signals to it, as it is not a rank."""
-        if self.testimony is not None:
-            self.testimony.forget()
+        if self.monitor is not None:
+            self.monitor.forget()
 
     def _on_exception(
         self, kind: type[BaseException], error: BaseException, traceback: TracebackType | None
@@ -197,8 +197,8 @@ class Guard:
                 self.fail(describe_failure(*self.identity(), error, error.__traceback__), 1)
             if self.watchdog is not None:
                 self.watchdog.stop()
-            if self.testimony is not None:
-                self.testimony.end()
+            if self.monitor is not None:
+                self.monitor.end()
 
     def _end_child(self) -> None:
         """End a forked child here: mpi4py would finalize MPI in it, in its parent's name, and end the job."""
@@ -337,9 +337,9 @@ def attach(communicator: Abortable, environment: Mapping[str, str]) -> Guard:
     return guard
 
 
-def testimony() -> WitnessClient | None:
-    """Return this rank's connection to the witness of its host; None outside of a job of several ranks."""
-    return None if _guard is None else _guard.testimony
+def monitor() -> MonitorClient | None:
+    """Return this rank's connection to the monitor of its host; None outside of a job of several ranks."""
+    return None if _guard is None else _guard.monitor
 
 
 def fail(error: BaseException, code: int = 1) -> NoReturn:

@@ -1,4 +1,4 @@
-"""What the failure hooks (``failure.py``) use of a communicator, a watchdog and the witness."""
+"""What the failure hooks (``failure.py``) use of a communicator, a watchdog and the monitor."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Disarmable(Protocol):
         """Stop the watchdog's threads."""
 
 
-class WitnessClient(Protocol):
-    """The part of a ``Testimony``, a rank's connection to the witness, that the failure hooks use."""
+class MonitorClient(Protocol):
+    """The part of a ``MonitorConnection``, a rank's connection to the monitor, that the failure hooks use."""
 
     def may_report(self) -> bool:
         """Whether no other process has reported the end of this job."""
@@ -58,7 +58,7 @@ class WitnessClient(Protocol):
         """Let records be written into that run folder."""
 
     def listen(self) -> int:
-        """Let the witness learn of signals; returns the former descriptor."""
+        """Let the monitor learn of signals; returns the former descriptor."""
 
     def stop_listening(self, former: int) -> None:
         """Undo ``listen``."""
@@ -67,4 +67,4 @@ class WitnessClient(Protocol):
         """Note the end of the program."""
 
     def forget(self) -> None:
-        """In a forked child: send nothing to the witness any more."""
+        """In a forked child: send nothing to the monitor any more."""

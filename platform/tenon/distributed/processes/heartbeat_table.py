@@ -1,8 +1,8 @@
 """The layout of the heartbeat table: what each rank of a job is doing, and what the job knows of its failure.
 
 A header for the ranks of a host, then one row per rank; behind them, in the memory's file alone, an area per
-rank into which ``faulthandler`` writes when the rank crashes. This file imports nothing of tenon: the witness
-(``witness.py``) loads it by its path. ``heartbeats.py`` creates the memory.
+rank into which ``faulthandler`` writes when the rank crashes. This file imports nothing of tenon: the monitor
+(``host_monitor.py``) loads it by its path. ``heartbeats.py`` creates the memory.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class HeartbeatTable:
 
     @property
     def watched(self) -> bool:
-        """Whether the witness of this host is running."""
+        """Whether the monitor of this host is running."""
         return bool(self._memory[_WATCHED])
 
     @watched.setter

@@ -14,7 +14,7 @@ from tenon.config import Config, process_environment
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.local import LocalCommunicator
-from tenon.distributed.processes import failure, siblings, watchdog, witnessing
+from tenon.distributed.processes import failure, monitor_connection, siblings, watchdog
 from tenon.distributed.processes.heartbeats import create_table
 from tenon.distributed.processes.launcher import detect
 from tenon.errors import LaunchError
@@ -43,13 +43,13 @@ def adopt(communicator: Communicator, config: Config | None = None) -> None:
     if guard.watchdog is not None:
         guard.watchdog.stop()
     guard.watchdog = None
-    if isinstance(guard.testimony, witnessing.Testimony):
-        guard.testimony.stop()
-    guard.testimony = None
+    if isinstance(guard.monitor, monitor_connection.MonitorConnection):
+        guard.monitor.stop()
+    guard.monitor = None
     if communicator.size > 1:
         table = create_table(communicator, communicator.node)
         settings = config or Config.from_environment()
-        guard.testimony = witnessing.start(communicator, table)
+        guard.monitor = monitor_connection.start(communicator, table)
         guard.watchdog = watchdog.start(communicator, guard.fail, settings, table)
     world.set_process_communicator(communicator)
 

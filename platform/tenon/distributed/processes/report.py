@@ -102,7 +102,7 @@ def describe_exit(
 
 
 def describe_death(rank: int, size: int, host: str, step: int | None, reason: str, details: str) -> str:
-    """The report of a rank that is gone, or lost its launcher, by the witness of its host."""
+    """The report of a rank that is gone, or lost its launcher, by the monitor of its host."""
     closing = f"=== tenon: ended all {size} ranks because rank {rank} cannot continue ===\n"
     return _headline(rank, size, host, step, reason) + details + closing
 

@@ -1,13 +1,13 @@
-"""The witness: a small process of each host that reports the death of a rank that cannot report it itself.
+"""The host monitor: a process on each host that reports ranks which died without a report of their own.
 
-A rank that is killed, crashes or leaves by ``os._exit`` runs no hook, and the launcher soon ends the others.
-The witness (this file, without tenon, in a session of its own, so that no launcher ends it) waits until a
-rank of the host or the launcher ends, costs nothing meanwhile, and then writes one report and the records of
-``failure_record.py``. It knows the exit status, where the system tells it (a zombie's, or that of a ``pidfd``
-from Linux 6.15 on), the heartbeats in shared memory, and what ``faulthandler`` has written there.
+A rank that is killed, crashes or calls ``os._exit`` runs no hook, and the launcher soon ends the others.
+The monitor runs this file without importing tenon, in a session of its own, so that no launcher ends it. It
+sleeps until a rank of the host or the launcher ends, and then writes one report and the records of
+``failure_record.py``. It reads the exit status, where the system provides it (from a zombie, or from a
+``pidfd`` on Linux 6.15 and newer), the heartbeats in shared memory, and what ``faulthandler`` wrote there.
 
-It also holds MPICH's launcher back for half a second after a Ctrl-C: a second one within that time would let
-it kill the ranks in the middle of the step that they finish (``training/signals.py``).
+It also suspends MPICH's launcher for half a second after a Ctrl-C, since a second Ctrl-C within that time
+would make the launcher kill the ranks during the step that they finish (``training/signals.py``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import sys
 
 POLL = select.epoll()
 TOGETHER = False
-"""Whether several ranks had ended before this process could see which was first."""
+"""Whether several ranks had ended before this process could observe their order."""
 if __name__ == "__main__":
-    # Before the other imports: from here on the kernel notes in which order ranks end.
+    # Before the other imports: from here on the kernel records the order in which ranks end.
     for _handle in sys.argv[2].split(","):
         POLL.register(int(_handle), select.EPOLLIN)
     TOGETHER = len(POLL.poll(0)) > 1
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
 PROXY = "hydra_pmi_proxy"
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 SETTLING_TIME = 0.03
-"""Seconds to collect further ends after the first one noticed, which need not have been the first one."""
+"""Seconds to wait for further ends after the first one noticed, which may not have happened first."""
 LEAVING_TIME = 0.3
 """Longest wait in seconds for the other ranks to end, after one has exited with status 0."""
-UNKNOWN_ORDER = ", as were others before the witness ran: which was first is unknown"
-HELD_BACK = "tenon: the second Ctrl-C came at once, and was held back until the run was saved\n"
+UNKNOWN_ORDER = ", and so were others before the monitor started: their order is unknown"
+HELD_BACK = "tenon: the second Ctrl-C followed at once and was delayed until the run was saved\n"
 REPEAT_SECONDS = 0.5
 """A second Ctrl-C within this time counts as a repetition of the first."""
 SAVING_TIME = 60.0
-"""Longest time in seconds for which the launcher is held back, after a Ctrl-C that was sent twice."""
+"""The longest time in seconds for which the launcher is suspended after a Ctrl-C that was sent twice."""
 REFRESH = 30.0
 
 
 def load(name: str) -> ModuleType:
-    """The module ``name`` beside this file, without importing tenon."""
+    """Load the module ``name`` in this file's folder without importing tenon."""
     specification = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert specification is not None and specification.loader is not None
     module = importlib.util.module_from_spec(specification)
@@ -70,24 +70,24 @@ else:
 
 
 class Facts(TypedDict):
-    """What ``witnessing.py`` passes."""
+    """What ``monitor_connection.py`` passes."""
 
     size: int
     host: str
     job: str
     attempt: int
     ranks: list[int]
-    """Those of this host, with their process ids:"""
+    """The ranks of this host; ``processes`` has their process ids."""
     processes: list[int]
     handles: list[int]
-    """The pidfd of each, opened when all were there."""
+    """The pidfd of each process, opened while all were running."""
     nodes: int
     oom_kills: int
     descriptor: int
-    """That of the table's memory."""
+    """The file descriptor of the table's memory."""
 
 
-class Witness:
+class HostMonitor:
     """Waits for the ends of the ranks of its host and of their launcher."""
 
     def __init__(self, facts: Facts) -> None:
@@ -104,7 +104,7 @@ class Witness:
                 self.output.append(opened)
         self.statuses: dict[int, int | None] = {}
         """The wait status of each rank that has ended, None where it is unknown."""
-        self.told = False
+        self.reported = False
         self._poll = POLL
         self._waiting: dict[int, tuple[int | str, int]] = {}
         named = {name: process for process, name in self.launchers}
@@ -129,20 +129,20 @@ class Witness:
             ended = self._wait(0.02 if self._hold.active else REFRESH)
             if self._replaced:
                 return
-            if self._hold.look(all(self.table.read(rank).ended for rank in self.processes)):
+            if self._hold.update(all(self.table.read(rank).ended for rank in self.processes)):
                 self._write(HELD_BACK, directly=True)
             if ended:
                 self._hold.release()
                 deadline = time.monotonic() + SETTLING_TIME
                 while (patience := deadline - time.monotonic()) > 0:
                     ended += self._wait(patience)
-                self._judge(ended)
+                self._handle_ends(ended)
             if time.monotonic() - refreshed > REFRESH:
                 self._oom_kills, kills, refreshed = kills, self.records.oom_kills(), time.monotonic()
         self._record_others()
 
     def _wait(self, patience: float) -> list[tuple[int | str, int | None]]:
-        """Which ranks and launchers have ended, with their wait statuses, in the order in which they did."""
+        """The ranks and launchers that have ended, in order, with their wait statuses."""
         ended: list[tuple[int | str, int | None]] = []
         for descriptor, _ in self._poll.poll(patience):
             if descriptor == 0:
@@ -161,17 +161,17 @@ class Witness:
             ended.append((who, status))
         return ended
 
-    def _judge(self, ended: list[tuple[int | str, int | None]]) -> None:
-        """Report the first of those that have ended, unless that is not a failure or has been reported."""
+    def _handle_ends(self, ended: list[tuple[int | str, int | None]]) -> None:
+        """Report the first end among ``ended``, unless it is not a failure or has been reported already."""
         launchers = [(who, status) for who, status in ended if isinstance(who, str)]
         ranks = [(who, status) for who, status in ended if isinstance(who, int) and self._failed(who, status)]
-        reported = self.told or self.table.reporter is not None
+        reported = self.reported or self.table.reporter is not None
         if launchers and isinstance(ended[0][0], str):
-            # Of several, which end one after the other, the one that started the others.
+            # Launchers end one after the other: report the one that started the others.
             order = [f"{name} (process {process})" for process, name in self.launchers]
             self._launcher_ended(*max(launchers, key=lambda each: order.index(each[0])))
         elif ranks and not reported:
-            # The launcher may have ended others meanwhile: first, take ends that its signals do not explain.
+            # The launcher may have ended others meanwhile: prefer ends that its signals do not explain.
             self._rank_ended(
                 *process_state.first_cause([(*each, self.table.crash(each[0])) for each in ranks])[:2]
             )
@@ -196,10 +196,10 @@ class Witness:
             reason = f"left with exit status {code} before the end of its program"
         else:
             reason = "ended without a report"
-        self._tell(rank, reason, number or None, code, note, certain=certain)
+        self._report_death(rank, reason, number or None, code, note, certain=certain)
 
     def _all_left(self) -> bool:
-        """Whether the other ranks of this host exit with status 0 too, as in a program that ends that way."""
+        """Whether the other ranks of this host exit with status 0 too, as when the program itself ends so."""
         if any(status for status in self.statuses.values()):
             return False
         deadline = time.monotonic() + LEAVING_TIME
@@ -218,17 +218,17 @@ class Witness:
         living = [rank for rank in self.processes if not self.table.read(rank).ended]
         if not living:
             return
-        if not self.told and self.table.reporter is None:
+        if not self.reported and self.table.reporter is None:
             number = 0 if status is None else status & 0x7F
             how = f"was killed by {_name(number)}" if number else "ended"
             reason = f"lost its launcher: {who} {how}"
-            self._tell(living[0], reason, None, None, "", certain=False, directly=True)
+            self._report_death(living[0], reason, None, None, "", certain=False, directly=True)
         for rank in living:  # `tenon train` saves and ends, a plain script ends
             if rank not in self.statuses:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.processes[rank], signal.SIGTERM)
 
-    def _tell(
+    def _report_death(
         self,
         rank: int,
         reason: str,
@@ -240,10 +240,10 @@ class Witness:
         directly: bool = False,
     ) -> None:
         """Write the report and the record of ``rank``, unless another process has reported."""
-        self.told = True
+        self.reported = True
         job, folder = self.facts["job"], self._folder()
         if self.facts["nodes"] != 1:
-            # Ranks that the launcher ends look like killed ones: the first host that claims it reports.
+            # Ranks that the launcher ends look like killed ones: the first host with the claim reports.
             if not folder and not certain:
                 return
             if folder and not self.records.claim(folder, job):
@@ -314,9 +314,9 @@ class Witness:
 
 
 class Hold:
-    """Holds back MPICH's process ``proxy`` after a Ctrl-C, as it would kill the ranks at a second one.
+    """Suspends MPICH's process ``proxy`` after a Ctrl-C, since it would kill the ranks at a second one.
 
-    At that one ``mpirun`` closes its connection to the proxy.
+    A second Ctrl-C shows in that ``mpirun`` closes its connection to the proxy.
     """
 
     def __init__(self, proxy: int, mpirun: int) -> None:
@@ -328,20 +328,20 @@ class Hold:
 
     @property
     def active(self) -> bool:
-        """Whether the launcher is held back now."""
+        """Whether the launcher is suspended now."""
         return bool(self._since) and not self._over
 
     def signalled(self, numbers: bytes) -> None:
-        """The ranks got these signals: hold back at the first Ctrl-C of all."""
+        """The ranks received these signals: suspend the launcher at the first Ctrl-C."""
         if signal.SIGINT in numbers and not self._over and not self._since:
             self._since = time.monotonic()
             self._send(signal.SIGSTOP)
             self._connections = process_state.sockets(self.mpirun)
 
-    def look(self, saved: bool) -> bool:
-        """Let the launcher go on when all is ``saved``, or after half a second if no second Ctrl-C waits.
+    def update(self, saved: bool) -> bool:
+        """Resume the launcher when the run is ``saved``, or after half a second without a second Ctrl-C.
 
-        Return whether a repeated Ctrl-C was held back until all was saved.
+        Return whether a repeated Ctrl-C was delayed until the run was saved.
         """
         if not self.active:
             return False
@@ -355,7 +355,7 @@ class Hold:
         return saved and self._repeated
 
     def release(self) -> None:
-        """Let the launcher go on, for good: another Ctrl-C then ends the job at once."""
+        """Resume the launcher for good: another Ctrl-C then ends the job at once."""
         if self.active:
             self._over = True
             self._send(signal.SIGCONT)
@@ -368,7 +368,7 @@ class Hold:
 
 
 def describe(beat: Heartbeat, *, with_stack: bool) -> str:
-    """The last heartbeat of a rank that is gone, in lines; its stack is as old as the heartbeat."""
+    """The last heartbeat of a dead rank as text; its stack is as old as the heartbeat."""
     if not beat.time:
         return ""
     age = f"{(time.monotonic_ns() - beat.time) / 1e9:.2g} s before"
@@ -389,7 +389,7 @@ def main() -> None:
     """The arguments are the facts, as JSON, and the pidfds of the ranks."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    Witness(json.loads(sys.argv[1])).run()
+    HostMonitor(json.loads(sys.argv[1])).run()
 
 
 if __name__ == "__main__":

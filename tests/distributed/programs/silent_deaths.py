@@ -24,10 +24,10 @@ KIND = sys.argv[1]
 communicator = launch()
 communicator.step = 17
 communicator.barrier()
-while not failure.testimony().table.watched:
+while not failure.monitor().table.watched:
     time.sleep(0.01)
 if "RECORDS" in os.environ:
-    failure.testimony().keep_records_in(os.environ["RECORDS"])
+    failure.monitor().keep_records_in(os.environ["RECORDS"])
 
 
 def use_up_memory_to_the_last_byte():

@@ -1,7 +1,7 @@
-"""A rank's connection to the witness (``witness.py``): start it, and pass it what only the rank knows.
+"""A rank's connection to the monitor of its host (``host_monitor.py``).
 
-The first rank of each host starts the witness. Each rank lets ``faulthandler`` write into the memory that the
-witness reads, so that a crash has a line, and notes the line of a call of ``os._exit``.
+The first rank of each host starts the monitor. Each rank lets ``faulthandler`` write into the memory that the
+monitor reads, so that the report of a crash names a line, and notes the line of a call of ``os._exit`` there.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tenon.distributed.processes import failure_record
 from tenon.distributed.processes.heartbeat_table import HeartbeatTable, crash_offset
 from tenon.distributed.processes.startup import ATTEMPT
 
-WITNESS = Path(__file__).with_name("witness.py")
+MONITOR = Path(__file__).with_name("host_monitor.py")
 
 
-class Testimony:
-    """What this rank reports: to the witness of its host, and into the run's folder."""
+class MonitorConnection:
+    """What this rank reports: to the monitor of its host, and into the run's folder."""
 
     def __init__(self, communicator: Communicator, table: HeartbeatTable) -> None:
         self.table = table
@@ -40,7 +40,7 @@ class Testimony:
         self._attempt = int(attempt) if attempt.isdigit() else 0
 
     def start(self, processes: list[int]) -> None:
-        """Let crashes be written into the table; on the first rank of a host, start its witness."""
+        """Let crashes be written into the table; the first rank of a host also starts the monitor."""
         table = self.table
         if table.descriptor < 0 or not hasattr(os, "pidfd_open"):
             return
@@ -54,28 +54,28 @@ class Testimony:
         try:
             handles = [os.pidfd_open(processes[rank]) for rank in ranks]
         except ProcessLookupError:
-            return  # a rank of this host has ended already, and so will the job
+            return  # a rank of this host has ended already, and the job is about to end
         facts = {
             "size": self._size, "host": self._host, "job": self._job, "attempt": self._attempt,
             "ranks": ranks, "processes": [processes[rank] for rank in ranks], "handles": handles,
             "nodes": len(set(table.leaders)), "descriptor": table.descriptor,
             "oom_kills": failure_record.oom_kills(),
         }  # fmt: skip
-        witness = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(WITNESS), json.dumps(facts), ",".join(map(str, handles))],
+        monitor = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(MONITOR), json.dumps(facts), ",".join(map(str, handles))],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[table.descriptor, *handles],
             start_new_session=True, cwd="/",
         )  # fmt: skip
         for handle in handles:
             os.close(handle)
-        witness.returncode = 0  # It outlives this process, which never waits for it.
-        assert witness.stdin is not None
-        self._descriptor = os.dup(witness.stdin.fileno())
-        witness.stdin.close()
+        monitor.returncode = 0  # It outlives this process, which never waits for it.
+        assert monitor.stdin is not None
+        self._descriptor = os.dup(monitor.stdin.fileno())
+        monitor.stdin.close()
         os.set_blocking(self._descriptor, False)
 
     def stop(self) -> None:
-        """End the witness, as ranks of this host may now end without the job; another may be started."""
+        """End the monitor, as ranks of this host may now end without the job; another may be started."""
         self.forget()
         if self._descriptor >= 0:
             os.write(self._descriptor, b"\0")
@@ -103,7 +103,7 @@ class Testimony:
         os.pwrite(self.table.descriptor, text.encode(), crash_offset(self._size, self._rank))
 
     def listen(self) -> int:
-        """Let the witness learn of signals at once, even where Python waits for a long operation."""
+        """Let the monitor learn of signals at once, even where Python waits for a long operation."""
         if self._descriptor < 0:
             return -1
         self._signals = True
@@ -143,10 +143,10 @@ class Testimony:
         failure_record.write(folder, record)
 
 
-def start(communicator: Communicator, table: HeartbeatTable) -> Testimony:
-    """Start the witnesses of a job's hosts, without waiting until they run; collective."""
-    processes = [decode(each) for each in communicator.all_gather_bytes(encode(os.getpid()), name="witness")]
-    testimony = Testimony(communicator, table)
+def start(communicator: Communicator, table: HeartbeatTable) -> MonitorConnection:
+    """Start the monitors of a job's hosts, without waiting until they run; collective."""
+    processes = [decode(each) for each in communicator.all_gather_bytes(encode(os.getpid()), name="monitor")]
+    monitor = MonitorConnection(communicator, table)
     if not communicator.survives:  # else a job outlives the death of a rank
-        testimony.start(processes)
-    return testimony
+        monitor.start(processes)
+    return monitor
