@@ -8,6 +8,7 @@ import pytest
 import tenon
 from tenon import jit, nn
 from tenon.errors import ArgumentError, ShapeError
+from tenon.export.symbolic import fitter
 
 
 @pytest.fixture(autouse=True)
@@ -140,3 +141,13 @@ def test_what_the_function_prints_is_printed_once_per_trace(capsys):
 
     jit.trace(function, tenon.ones(3, 4), check_trace=False)
     assert capsys.readouterr().out == "called\n"
+
+
+def test_sizes_that_an_earlier_trace_found_are_found_again():
+    model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    x = tenon.randn(2, 5, 8)
+    fitter._SEARCHED.clear()
+    found = [(str(tenon.jit.trace(model, x).graph), len(fitter._SEARCHED)) for _ in range(2)]
+
+    assert found[0] == found[1] and found[0][1] > 5
+    assert tenon.jit.trace(model, x)(tenon.randn(3, 7, 8)).shape == (3, 7, 8)

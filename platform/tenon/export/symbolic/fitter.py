@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tenon.engine.aval import Aval
 from tenon.errors import GraphError
@@ -28,6 +28,10 @@ _STEPS = (1, 2, 3, 4, 6, 9, 13, 19, 28, 41, 60, 88, 129, 190)
 _COMPARED = 6
 #: The largest number in a node that sizes are divided by.
 _LARGEST_DIVISOR = 64
+#: The state of a ``Fitter`` before a call, and the call -> its expressions, and the state after it. Layers of
+#: one form, and captures that are compared again, need one search.
+_SEARCHED: dict[tuple[str, ...], tuple[dict[Path, Expression], tuple[Any, ...]]] = {}  # of several types
+_MOST_SEARCHED = 4096
 
 
 class NoExpressionError(Exception):
@@ -69,9 +73,31 @@ class Fitter:
         key = repr((node.kind, node.name, self._form(node.args), self._form(node.attrs), observed))
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._of_node(node, shapes, observed)
+            found = self._found[key] = self._searched(key, node, shapes, observed)
         if found:
             self.symbolic[node] = dict(found)
+
+    def _searched(
+        self,
+        key: str,
+        node: Node,
+        shapes: Sequence[Sequence[Size]],
+        observed: Mapping[Path, tuple[int, ...]],
+    ) -> dict[Path, Expression]:
+        """Return the expressions of a call that is like no earlier one of this capture."""
+        before = (key, *(repr(part) for part in (self.samples, self.probes, self.undecided, [*self._known])))
+        known = _SEARCHED.get(before)
+        if known is not None:
+            self.probes, self.undecided, self._known = (part.copy() for part in known[1])
+            return known[0]
+        found = self._of_node(node, shapes, observed)
+        if " at 0x" not in key:  # an object without a value in its representation
+            if len(_SEARCHED) >= _MOST_SEARCHED:
+                _SEARCHED.clear()
+            _SEARCHED[before] = (
+                found, (self.probes.copy(), self.undecided.copy(), self._known.copy()),
+            )  # fmt: skip
+        return found
 
     def _of_node(
         self, node: Node, shapes: Sequence[Sequence[Size]], observed: Mapping[Path, tuple[int, ...]]
