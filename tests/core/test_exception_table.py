@@ -15,14 +15,20 @@ SEEN = []
 
 
 def look():
-    """The handler that the tests add: it records the exception, and raises for strings."""
+    """The handler that the tests add: it records the exception, raises for "text", and repeats for "again"."""
     SEEN.append(sys.exception())
     if "text" in str(SEEN[-1]):
         raise TypeError("refused") from None
+    return "again" in str(SEEN[-1])
+
+
+def retried():
+    """What a function returns instead, if ``look`` is True."""
+    return "retried", sys._getframe(1).f_locals["x"]
 
 
 def handled(function):
-    function.__code__ = with_handler(function.__code__, "look")
+    function.__code__ = with_handler(function.__code__, "look", "retried")
     return function
 
 
@@ -78,6 +84,19 @@ def test_the_handlers_own_exception_takes_its_place():
     assert frames[-2].lineno == of_text.__code__.co_firstlineno
 
 
+def test_a_handler_can_return_a_result_in_place_of_the_exception(seen):
+    def number(x):
+        with memoryview(b"ab"):
+            return int(x)
+
+    results = [handled(number)("again")] + [
+        number("again") for _ in range(20)
+    ]  # specialized by the interpreter
+
+    assert results == [("retried", "again")] * 21
+    assert [type(e) for e in seen] == [ValueError] * 21 and sys.exception() is None
+
+
 @pytest.mark.parametrize(
     ("x", "error", "result"),
     [
@@ -103,7 +122,7 @@ def test_blocks_inside_keep_their_own_handlers(x, error, result, seen):
 def test_instructions_of_a_call_stay_as_they_are():
     for function in (encoded, cells, test_instructions_of_a_call_stay_as_they_are):
         code = function.__code__
-        more = with_handler(code, "look")
+        more = with_handler(code, "look", "retried")
 
         assert more.co_code.startswith(code.co_code) and more.co_consts == code.co_consts
         assert more.co_varnames == code.co_varnames and more.co_freevars == code.co_freevars
@@ -123,8 +142,8 @@ def test_generators_and_functions_of_many_names_are_left_as_they_are():
     space = {}
     exec("def many(x):\n return " + " + ".join(f"x.a{k}" for k in range(130)), space)
 
-    assert with_handler(traceback.walk_tb.__code__, "look") is None
-    assert with_handler(space["many"].__code__, "look") is None
+    assert with_handler(traceback.walk_tb.__code__, "look", "retried") is None
+    assert with_handler(space["many"].__code__, "look", "retried") is None
 
 
 def test_a_copy_of_guarded_code_raises_what_it_raises():

@@ -217,6 +217,64 @@ def test_compiled_functions_are_eager_where_somebody_is_asked():
     assert Counting.calls == 2 and type(compiled(plain)) is tenon.Tensor
 
 
+@pytest.fixture
+def unnoticed():
+    """No class or mode has been noticed yet; each call reverts to that."""
+    tenon.add  # noqa: B018 - the top-level functions are registered with their first use
+    yield rerouting.restore_all
+    rerouting.reroute_permanently()
+
+
+class Logged:
+    """Not a tensor, but overrides all functions: the result is the function's name and the arguments."""
+
+    shape = (2,)
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__, len(args), sorted(kwargs or {})
+
+
+def test_the_first_object_that_overrides_functions_is_noticed_wherever_it_is_passed(unnoticed):
+    x, it, linalg = tenon.ones(2, 3), Logged(), tenon.linalg
+    calls = {
+        "relu": lambda: F.relu(it), "pad": lambda: F.pad(it, (1, 1)), "where": lambda: tenon.where(it, x, x),
+        "norm": lambda: linalg.norm(it), "fft": lambda: tenon.fft.fft(it), "inv": lambda: linalg.inv(it),
+        "add": lambda: tenon.add(x, it), "linear": lambda: F.linear(x, it), "cat": lambda: tenon.cat([x, it]),
+        "cross_entropy": lambda: F.cross_entropy(x, it), "layer_norm": lambda: F.layer_norm(it, (3,)),
+        "grid_sample": lambda: F.grid_sample(it, x, align_corners=True), "meshgrid": lambda: tenon.meshgrid(it, x),
+        "clamp": lambda: tenon.clamp(x, it), "einsum": lambda: tenon.einsum("ij->i", it), "mul": lambda: x * it,
+        "sub": lambda: x - it, "matmul": lambda: x @ it, "pow": lambda: x**it, "lt": lambda: x < it,
+        "__getitem__": lambda: x[it], "mul_": lambda: x.mul_(it), "index_select": lambda: x.index_select(0, it),
+    }  # fmt: skip
+
+    for name, call in calls.items():
+        unnoticed()
+        first = call()
+        assert (
+            first[0] == name and call()[0] == name
+        )  # repeated after a failure, then noticed before the call
+
+    unnoticed()
+    assert F.relu(it) == ("relu", 1, [])
+    unnoticed()
+    assert F.layer_norm(it, (3,), eps=1.0) == ("layer_norm", 2, ["eps"])
+    unnoticed()
+    assert F.softmax(it, dim=0, dtype=tenon.float64)[2] == ["dtype"]
+    unnoticed()
+    assert tenon.nn.Linear(3, 2)(it)[0] == "linear"  # the layer's function, not one inside
+
+
+def test_overrides_that_are_turned_off_leave_the_error_of_the_call(unnoticed):
+    unnoticed()
+    with tenon._C.DisableTorchFunction(), pytest.raises(AttributeError):
+        F.relu(Logged())
+    unnoticed()
+    with pytest.raises(TypeError, match="must be Tensor, not int"):
+        F.relu(3)
+    assert not rerouting._reasons
+
+
 def test_what_torch_has_elsewhere_is_there():
     x = tenon.ones(2, requires_grad=True)
     reference = tenon._C._WeakTensorRef(x * 2)

@@ -115,10 +115,12 @@ def titled(title: Title) -> Callable[[F], F]:
             start = next_number()
             result = function(*args, **kwargs)
             is_tuple = isinstance(result, tuple)
-            names = (title if isinstance(title, str) else title(*args, **kwargs)).split()
-            for part in (result if is_tuple else (result,)) if names else ():
+            for part in result if is_tuple else (result,):
                 node = part._node if isinstance(part, Value) else None
                 if node is not None and node.seq > start and not written_view:
+                    names = (title if isinstance(title, str) else title(*args, **kwargs)).split()
+                    if not names:
+                        break
                     name = names[0] if is_tuple else names[-1]
                     node.title = name if "Backward" in name else f"{name[:-1]}Backward{name[-1]}"
             return result

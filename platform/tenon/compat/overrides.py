@@ -1,8 +1,8 @@
 """``torch.overrides``: types and modes that override functions by a ``__torch_function__``.
 
-Subclasses of Tensor do so from the moment that the first one is defined. Other classes do so
-once functions are rerouted: when a subclass is defined, a mode is active, or code calls
-``get_overridable_functions`` (reasons: ADR 0038).
+Subclasses of Tensor do so from the moment that the first one is defined, other classes from the first call
+with one of their objects: it fails, functions are rerouted, and the call is repeated (reasons: ADR 0038).
+Arguments that are the parameters' defaults are missing from what the handler receives then.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from functools import cache, partial
 from types import CodeType, FunctionType
 
 from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, call_overrides, can_override
-from tenon.tensors.wrong_arguments import guard
+from tenon.tensors.wrong_arguments import Rerouting, guard
 
 #: The function that PyTorch passes to a handler where Python calls the method of an operator.
 _PASSED_FUNCTION = {
@@ -71,7 +71,7 @@ def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str
     """Register the public functions of a namespace; ``bare`` ones, which take no tensor, only modes
     override."""
     members = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
-    guard(members.values(), first=int(namespace != "torch.Tensor"))
+    guard(members.values(), int(namespace != "torch.Tensor"), REROUTING)
     NAMESPACES.setdefault(namespace, {}).update(members)
     BARE.update(id(members[name]) for name in bare)
     if _reasons:
@@ -81,7 +81,7 @@ def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str
 def register_methods(cls: type) -> None:
     """Register the methods and properties of Tensor."""
     NAMESPACES["torch.Tensor"] = members = methods_of(cls)
-    guard(members.values(), first=0)
+    guard(members.values(), 0, REROUTING)
 
 
 def methods_of(cls: type) -> dict[str, FunctionType | property]:
@@ -110,15 +110,12 @@ def restore_all() -> None:
         _exchange()
 
 
-def rerouted_for(value: object) -> bool:
-    """Reroute functions if ``value``, which is not a tensor, is the first object that can override them.
+def is_new_override(value: object) -> bool:
+    """Whether ``value`` can override functions, and no function is rerouted yet."""
+    return not _reasons and can_override(type(value))
 
-    Return whether it is.
-    """
-    first = not _reasons and can_override(type(value))
-    if first:
-        reroute_permanently()
-    return first
+
+REROUTING = Rerouting(is_new_override, reroute_permanently)
 
 
 def reroute(mode: object) -> None:

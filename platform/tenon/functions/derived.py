@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from types import FunctionType
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 
-from tenon.compat.rerouting import rerouted_for
+from tenon.compat.rerouting import REROUTING, is_new_override
 from tenon.dtypes import scalar_name
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.creation.factories import write_out, written
 from tenon.tensors.memory_overlap import refuse_overlap, refuse_partial
-from tenon.tensors.methods.function_forms import FUNCTION_FORMS
+from tenon.tensors.methods.function_forms import FUNCTION_FORMS, FunctionForm
 from tenon.tensors.named_results import NamedResult
 from tenon.tensors.tensor import Tensor
-from tenon.tensors.wrong_arguments import FAILURES, refuse_wrong
+from tenon.tensors.wrong_arguments import FAILURES, must_repeat, refuse_wrong, register_generated
 
 Result = TypeVar("Result", bound="Tensor | tuple[Any, ...]")
 _NUMPY_NAMES = {"axis": "dim", "keepdims": "keepdim", "x": "input", "a": "input", "x2": "other"}
@@ -67,12 +68,23 @@ def _check_exact(name: str, words: str, out: Any, result: Any) -> None:  # tenso
             )
 
 
-def _called(method: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # as the method
-    try:
-        return method(*args, **kwargs)
-    except FAILURES:
-        refuse_wrong(method, args, kwargs)
-        raise
+def _write(
+    name: str, form: FunctionForm, out: Any, result: Any, first: Any, exact: bool
+) -> Any:  # tensors or tuples
+    """Write ``result``, of a call whose ``first`` argument is a tensor, into ``out``, and return it.
+
+    Raise unless the form allows the dtype of ``out``, or if ``exact`` and it is not that of the result.
+    """
+    if form.out == "converted":
+        result = result.to(out.dtype)
+    if form.out == "exact" or exact:
+        _check_exact(name, form.refusal, out, result)
+    if form.out == "boolean" and out.raw.dtype.kind != "b":
+        raise DTypeError(f"{name} does not support non-boolean outputs.")
+    if form.out == "kept" and first.raw.dtype == result.raw.dtype != out.raw.dtype:
+        own, result_name = scalar_name(out.dtype), scalar_name(result.dtype)
+        raise DTypeError(f"Found dtype {own} but expected {result_name}: out= must have it.")
+    return written(out, result) if form.resizes else write_into(out, result)
 
 
 def derive(name: str) -> Function:
@@ -88,6 +100,8 @@ def derive(name: str) -> Function:
             try:
                 return method(*args)  # the common case: 0.15 us less
             except FAILURES:
+                if must_repeat(args, REROUTING):
+                    return function(*args)
                 refuse_wrong(method, args, kwargs)
                 raise
         if kwargs:
@@ -97,7 +111,7 @@ def derive(name: str) -> Function:
         if not args:
             raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
         if not isinstance(args[0], Value):
-            if rerouted_for(args[0]):
+            if is_new_override(args[0]) and must_repeat(args, REROUTING):
                 return function(*args, **({} if out is None else {"out": out}), **kwargs)
             if isinstance(args[0], np.generic) and numbers:
                 args = (args[0].item(), *args[1:])
@@ -108,22 +122,20 @@ def derive(name: str) -> Function:
                     raise TypeError(f"{name}(): one of the first two arguments must be a Tensor, got {args}")
                 args = (as_tensor(args[0]), *args[1:])
         if out is None:
-            return _called(method, args, kwargs)
+            try:
+                return method(*args, **kwargs)
+            except FAILURES:
+                if must_repeat((args, kwargs), REROUTING):
+                    return function(*args, **kwargs)
+                refuse_wrong(method, args, kwargs)
+                raise
         if check_memory is not None:
             for each in out if isinstance(out, tuple) else (out,):
                 check_memory(each, *(a for a in args if isinstance(a, Value)))
         result = method(*args, **kwargs)
-        if form.out == "converted":
-            result = result.to(out.dtype)
-        if form.out == "exact" or kwargs.get("dtype") is not None:
-            _check_exact(name, form.refusal, out, result)
-        if form.out == "boolean" and out.raw.dtype.kind != "b":
-            raise DTypeError(f"{name} does not support non-boolean outputs.")
-        if form.out == "kept" and args[0].raw.dtype == result.raw.dtype != out.raw.dtype:
-            own, result_name = scalar_name(out.dtype), scalar_name(result.dtype)
-            raise DTypeError(f"Found dtype {own} but expected {result_name}: out= must have it.")
-        return written(out, result) if form.resizes else write_into(out, result)
+        return _write(name, form, out, result, args[0], kwargs.get("dtype") is not None)
 
+    register_generated(cast(FunctionType, function), REROUTING)
     function.__name__ = function.__qualname__ = name
     function.__module__ = "tenon"
     function.__doc__ = (

@@ -203,7 +203,9 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(t.expand(shape) for t in tensors)
 
 
-def meshgrid(*tensors: Any, indexing: str = "ij") -> tuple[Tensor, ...]:  # tensors, or one sequence of them
+def meshgrid(
+    *tensors: Tensor | Any, indexing: str = "ij"
+) -> tuple[Tensor, ...]:  # tensors, or one sequence of them
     """Return grids of coordinates: for vectors of sizes ``n, m, ...`` each is a tensor ``[n, m, ...]``.
 
     ``indexing="xy"`` exchanges the first two axes, as NumPy does. Unlike PyTorch there is no warning without

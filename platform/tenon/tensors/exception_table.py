@@ -42,11 +42,13 @@ class Entry(NamedTuple):
     depth: int
 
 
-def _template() -> None:
+def _template() -> object:
     try:
         body  # type: ignore[name-defined]  # noqa: B018, F821 - anything that may raise
+        return None
     except:
-        handler()  # type: ignore[name-defined]  # noqa: F821
+        if handler():  # type: ignore[name-defined]  # noqa: F821
+            return retry()  # type: ignore[name-defined]  # noqa: F821
         raise
 
 
@@ -106,41 +108,47 @@ def _all_to(target: int, own: list[Entry], start: int, end: int) -> list[Entry]:
     return [*result, Entry(start, end, target, 0)]
 
 
-def _handler() -> tuple[bytes, int, list[Entry]]:
-    """The template's handler: its instructions, the offset at which they load ``handler``, its exception
-    table."""
+def _handler() -> tuple[bytes, tuple[int, ...], list[Entry]]:
+    """The template's handler: its instructions, the offsets at which they load ``handler`` and ``retry``, its
+    exception table."""
     code = _template.__code__
     operations = code.co_code[::2]
-    start = 2 * operations.index(_PUSH_EXC_INFO)
-    load = 2 * operations.index(_LOAD_GLOBAL, start // 2)
-    assert code.co_code[load + 1] == code.co_names.index("handler") << 1 | 1, dis.code_info(code)
+    start = offset = 2 * operations.index(_PUSH_EXC_INFO)
+    loads = []
+    for name in ("handler", "retry"):
+        offset = 2 * operations.index(_LOAD_GLOBAL, offset // 2)
+        assert code.co_code[offset + 1] == code.co_names.index(name) << 1 | 1, dis.code_info(code)
+        loads.append(offset - start)
+        offset += 2
     inside = [Entry(e.start - start, e.end - start, e.target - start, e.depth) for e in entries(code)]
-    return code.co_code[start:], load - start, [e for e in inside if e.start >= 0]
+    return code.co_code[start:], tuple(loads), [e for e in inside if e.start >= 0]
 
 
-_INSTRUCTIONS, _LOAD, _INSIDE = _handler() if SUPPORTED else (b"", 0, [])
+_INSTRUCTIONS, _LOADS, _INSIDE = _handler() if SUPPORTED else (b"", (), [])
 
 
-def with_handler(code: CodeType, name: str) -> CodeType | None:
+def with_handler(code: CodeType, name: str, retry: str) -> CodeType | None:
     """Return a copy of ``code`` in which an exception that would leave it calls the global ``name()`` first.
 
-    If ``name()`` returns, the exception propagates. None for code to which no handler can be added: of
-    generators, and of functions with more than 127 names.
+    If ``name()`` returns True, the code returns the result of the global ``retry()`` instead; if False, the
+    exception propagates. None for code to which no handler can be added: of generators, and of functions with
+    more than 126 names.
     """
     index = len(code.co_names) << 1 | 1
-    if not SUPPORTED or index > 255 or code.co_flags & _SUSPENDS:
+    if not SUPPORTED or index + 2 > 255 or code.co_flags & _SUSPENDS:
         return None
     own = code.co_code
     end, start = len(own), 2 * own[::2].index(_RESUME) + 2
     handler = bytearray(_INSTRUCTIONS)
-    handler[_LOAD + 1] = index
+    for position, load in enumerate(_LOADS):
+        handler[load + 1] = index + 2 * position
     inside = [Entry(e.start + end, e.end + end, e.target + end, e.depth) for e in _INSIDE]
     line = code.co_firstlineno
     for _, _, each in code.co_lines():
         line = each or line
     return code.replace(
         co_code=own + handler,
-        co_names=(*code.co_names, name),
+        co_names=(*code.co_names, name, retry),
         co_exceptiontable=encoded(_all_to(end, entries(code), start, end) + inside),
         co_linetable=code.co_linetable + _lines(code.co_firstlineno - line),
         co_stacksize=max(code.co_stacksize, _template.__code__.co_stacksize),

@@ -4,6 +4,9 @@ Functions do not check the types of their arguments, which would cost every call
 failed are checked afterwards. ``guard`` gives functions a handler for that, at no cost to calls
 (``exception_table.py``). A generated function, whose parameters are not in its code, says ``except FAILURES:
 refuse_wrong(method, args, kwargs); raise``.
+
+An object that is no tensor but defines ``__torch_function__`` is first noticed by a failed call as well:
+functions are rerouted from then on (``compat/rerouting.py``), and the call is repeated.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,16 +37,39 @@ _ALLOWED: dict[str, tuple[type, ...]] = {
 _SEQUENCES = frozenset(("Sequence[Tensor]", "Sequence[Tensor] | None", "Tensors"))
 #: Annotations of ``*tensors``.
 _REST = frozenset(("Tensor", "Tensor | Sequence[Tensor]"))
-#: The name of ``_check_failed_call`` in the namespaces of guarded functions.
-_HANDLER = "_refuse_wrong_arguments"
-#: Id of a guarded function's code -> that code, the function, and the position of its first parameter.
-_GUARDED: dict[int, tuple[CodeType, FunctionType, int]] = {}
+#: The names of ``_check_failed_call`` and ``_repeat_call`` in the namespaces of guarded functions.
+_HANDLER, _RETRY = "_refuse_wrong_arguments", "_repeat_call"
 
 
-def guard(functions: Iterable[object], first: int = 1) -> None:
+class Rerouting(NamedTuple):
+    """How functions are rerouted through the ``__torch_function__`` of arguments."""
+
+    #: Whether a value overrides functions, and functions are not rerouted yet.
+    awaited_by: Callable[[object], bool]
+    start: Callable[[], None]
+
+
+class Guarded(NamedTuple):
+    """A function with a handler, or one that handles its failures itself."""
+
+    code: CodeType
+    #: The function that has the annotations, and the one that callers call, which may be a wrapper of it.
+    function: FunctionType
+    public: Callable[..., object]
+    #: The position of the first parameter in messages.
+    first: int
+    rerouting: Rerouting | None
+
+
+#: The entries by the id of the code.
+_GUARDED: dict[int, Guarded] = {}
+
+
+def guard(functions: Iterable[object], first: int = 1, rerouting: Rerouting | None = None) -> None:
     """Make ``functions`` raise PyTorch's TypeError where they fail because an argument should be a tensor.
 
     ``first`` is the position of their first parameter in messages: 0 for methods, as ``self`` is not counted.
+    With ``rerouting``, an argument that overrides functions has the call repeated.
     """
     for function in functions:
         inner = inspect.unwrap(function) if callable(function) else None
@@ -50,25 +77,101 @@ def guard(functions: Iterable[object], first: int = 1) -> None:
             continue
         annotations = inner.__annotations__
         if any("Tensor" in str(annotations[name]) for name in annotations if name != "return"):
-            code = with_handler(inner.__code__, _HANDLER)
+            code = with_handler(inner.__code__, _HANDLER, _RETRY)
             if code is not None:
                 inner.__code__ = code
-                inner.__globals__[_HANDLER] = _check_failed_call
-                _GUARDED[id(code)] = code, inner, first
+                inner.__globals__[_HANDLER], inner.__globals__[_RETRY] = _check_failed_call, _repeat_call
+                _GUARDED[id(code)] = Guarded(code, inner, function, first, rerouting)  # type: ignore[arg-type]
 
 
-def _check_failed_call() -> None:
-    """Raise TypeError if an argument of the caller, which is handling an exception, should be a tensor and is
-    not."""
-    if isinstance(sys.exception(), FAILURES):
-        frame = sys._getframe(1)
-        guarded = _GUARDED.get(id(frame.f_code))
-        if guarded is None:  # a debugger or a tracer runs a copy of the code
-            return
-        code, function, first = guarded
-        count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
-        arguments = {name: frame.f_locals.get(name) for name in code.co_varnames[:count]}
-        _refuse(function, arguments, function.__name__, first)
+def register_generated(function: FunctionType, rerouting: Rerouting) -> None:
+    """Register the code of a generated function, which calls ``must_repeat`` where it fails."""
+    code = function.__code__
+    _GUARDED.setdefault(id(code), Guarded(code, function, function, 1, rerouting))
+
+
+def _check_failed_call() -> bool:
+    """Return whether to repeat the call of the caller, which is handling an exception.
+
+    Raise TypeError if an argument should be a tensor and is not.
+    """
+    if not isinstance(sys.exception(), FAILURES):
+        return False
+    frame = sys._getframe(1)
+    guarded = _GUARDED.get(id(frame.f_code))
+    if guarded is None:  # a debugger or a tracer runs a copy of the code
+        return False
+    arguments = _arguments_of(frame)
+    if guarded.rerouting is not None and must_repeat(arguments.values(), guarded.rerouting, frame):
+        return True
+    arguments.pop(_keyword_rest(frame.f_code) or "", None)
+    _refuse(guarded.function, arguments, guarded.function.__name__, guarded.first)
+    return False
+
+
+def _repeat_call() -> Any:  # what the function returns
+    """Repeat the call of the caller, whose functions have been rerouted.
+
+    Arguments that are the parameters' defaults are left out, as the frame does not show which were passed.
+    """
+    frame = sys._getframe(1)
+    code, function, public, _, _ = _GUARDED[id(frame.f_code)]
+    arguments = _arguments_of(frame)
+    names = code.co_varnames[: code.co_argcount]
+    rest = arguments.get(_rest(code) or "", ())
+    defaults = dict(zip(reversed(names), reversed(function.__defaults__ or ()), strict=False))
+    defaults.update(function.__kwdefaults__ or {})
+    positional: list[object] = []
+    keywords: dict[str, object] = {}
+    for index, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
+        if name in defaults and arguments[name] is defaults[name] and not rest:
+            continue
+        if index == len(positional) and index < len(names):
+            positional.append(arguments[name])
+        else:
+            keywords[name] = arguments[name]
+    keywords.update(arguments.get(_keyword_rest(code) or "", {}))  # type: ignore[call-overload]
+    return public(*positional, *rest, **keywords)  # type: ignore[misc]
+
+
+def must_repeat(values: Iterable[object], rerouting: Rerouting, frame: FrameType | None = None) -> bool:
+    """Whether to repeat a failed call with the arguments ``values``, as one of them overrides functions.
+
+    If so, functions are rerouted from now on. ``frame`` is the call's, by default the caller's. Of calls
+    inside each other the outermost is repeated, as in PyTorch, where it looks for overrides first.
+    """
+    frame = frame or sys._getframe(1)
+    if not _has_override(values, rerouting):
+        return False
+    outer = frame.f_back
+    while outer is not None:
+        guarded = _GUARDED.get(id(outer.f_code))
+        known = None if guarded is None else guarded.rerouting
+        if known is not None and _has_override(_arguments_of(outer).values(), known):
+            return False
+        outer = outer.f_back
+    rerouting.start()
+    return True
+
+
+def _has_override(values: Iterable[object], rerouting: Rerouting) -> bool:
+    """Whether one of ``values``, or an element of a list, tuple or dictionary among them, overrides
+    functions."""
+    for value in values:
+        parts: Iterable[object] = value if isinstance(value, (list, tuple)) else (value,)
+        if isinstance(value, dict):
+            parts = value.values()
+        if any(map(rerouting.awaited_by, parts)):
+            return True
+    return False
+
+
+def _arguments_of(frame: FrameType) -> dict[str, object]:
+    """The arguments of the call that ``frame`` executes, by parameter; ``*args`` and ``**kwargs`` last."""
+    code, values = frame.f_code, frame.f_locals
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return {name: values.get(name) for name in code.co_varnames[:count]}
 
 
 def refuse_wrong(
@@ -93,7 +196,8 @@ def refuse_wrong(
 
 def _refuse(function: Callable[..., object], arguments: Mapping[str, object], name: str, first: int) -> None:
     """Raise TypeError for the first of ``arguments``, in the order of parameters, of a wrong type."""
-    rest = _rest(function)
+    code = getattr(function, "__code__", None)
+    rest = None if code is None else _rest(code)
     for position, (argument, value) in enumerate(arguments.items(), first):
         annotation = function.__annotations__.get(argument)
         if not isinstance(annotation, str) or is_tensor_like(value):
@@ -110,13 +214,20 @@ def _refuse(function: Callable[..., object], arguments: Mapping[str, object], na
             raise wrong_type(name, argument, position, value) from None
 
 
-def _rest(function: Callable[..., object]) -> str | None:
-    """The name of the parameter ``*args`` of ``function``."""
-    code = getattr(function, "__code__", None)
-    if code is None or not code.co_flags & inspect.CO_VARARGS:
+def _rest(code: CodeType) -> str | None:
+    """The name of the parameter ``*args`` of ``code``."""
+    return (
+        code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+        if code.co_flags & inspect.CO_VARARGS
+        else None
+    )
+
+
+def _keyword_rest(code: CodeType) -> str | None:
+    """The name of the parameter ``**kwargs`` of ``code``."""
+    if not code.co_flags & inspect.CO_VARKEYWORDS:
         return None
-    name: str = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
-    return name
+    return code.co_varnames[code.co_argcount + code.co_kwonlyargcount + (_rest(code) is not None)]
 
 
 def is_tensor_like(value: object) -> bool:

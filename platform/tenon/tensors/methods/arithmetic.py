@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from tenon.compat.rerouting import is_new_override
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
@@ -44,6 +45,14 @@ def operand(value: object) -> Any:  # NotImplemented is of no type that operator
         from tenon.tensors.creation.create import from_numpy
 
         return from_numpy(value)
+    return refused(value)
+
+
+def refused(value: object) -> Any:  # NotImplemented is of no type that operators can return
+    """Return NotImplemented; if ``value`` is the first object to override functions, raise TypeError, for
+    which the operator's guard repeats the call."""
+    if is_new_override(value):
+        raise TypeError(f"unsupported operand type: {type(value).__name__}")
     return NotImplemented
 
 
@@ -112,44 +121,44 @@ class Arithmetic(Family):
 
     __slots__ = ()
 
-    def __add__(self, other: object) -> Tensor:
+    def __add__(self, other: Tensor | object) -> Tensor:
         if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
             return SLOT.pair(f.add, self, other)  # past Op.__call__: 0.15 us less
         other = operand(other)
         return other if other is NotImplemented else f.add(self, other)
 
-    def __sub__(self, other: object) -> Tensor:
+    def __sub__(self, other: Tensor | object) -> Tensor:
         other = operand(other)
         return other if other is NotImplemented else _sub(self, other)
 
-    def __rsub__(self, other: object) -> Tensor:
+    def __rsub__(self, other: Tensor | object) -> Tensor:
         other = operand(other)
         if other.__class__ is bool:
             raise DTypeError(_NO_SUBTRACTION)
         return other if other is NotImplemented else _sub(other, self)
 
-    def __mul__(self, other: object) -> Tensor:
+    def __mul__(self, other: Tensor | object) -> Tensor:
         if (isinstance(other, Value) or other.__class__ in _PLAIN) and SLOT.top is None:
             return SLOT.pair(f.mul, self, other)
         other = operand(other)
         return other if other is NotImplemented else f.mul(self, other)
 
-    def __matmul__(self, other: object) -> Tensor:
+    def __matmul__(self, other: Tensor | object) -> Tensor:
         if not isinstance(other, Value):
-            return NotImplemented
+            return refused(other)
         if SLOT.top is None:
             return SLOT.pair(f.matmul, self, other)
         return f.matmul(self, other)
 
-    def __rmatmul__(self, other: object) -> Tensor:
+    def __rmatmul__(self, other: Tensor | object) -> Tensor:
         other = operand(other)
         return f.matmul(other, self) if isinstance(other, Value) else NotImplemented
 
-    def __pow__(self, exponent: object) -> Tensor:
+    def __pow__(self, exponent: Tensor | object) -> Tensor:
         exponent = operand(exponent)
         return exponent if exponent is NotImplemented else power(self, exponent)
 
-    def __rpow__(self, base: object) -> Tensor:
+    def __rpow__(self, base: Tensor | object) -> Tensor:
         base = operand(base)
         return base if base is NotImplemented else power(base, self)
 

@@ -43,7 +43,7 @@ class Indexing(Family):
 
     __slots__ = ()
 
-    def __getitem__(self, key: Any) -> Tensor:  # see ``index_parsing.py``
+    def __getitem__(self, key: Tensor | Any) -> Tensor:  # see ``index_parsing.py``
         if key.__class__ is int:  # one row: half the time of going through ``split``
             shape = self.raw.shape
             if shape and -shape[0] <= key < shape[0]:
