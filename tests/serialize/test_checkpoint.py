@@ -14,7 +14,7 @@ from tenon.errors import (
     CheckpointWarning,
     CheckpointWriteError,
 )
-from tenon.serialize import load, migrate, save
+from tenon.serialize import load, migrate, save, verify
 from tenon.serialize.checkpoint import (
     checkpoints,
     keep_last,
@@ -107,6 +107,26 @@ def test_the_newest_valid_file_is_found_without_a_warning(tmp_path):
 
     assert latest_valid(tmp_path) == newest
     assert read_latest(tmp_path)[1]["step"] == 2
+
+
+def test_files_that_another_process_deletes_meanwhile_are_passed_over(tmp_path, monkeypatch):
+    gone, newest = write(tmp_path, 1), write(tmp_path, 2)
+    listdir, known_valid = os.listdir, verify
+
+    def list_then_delete(folder):
+        names = listdir(folder)
+        gone.unlink(missing_ok=True)
+        return names
+
+    def delete_then_verify(path):
+        newest.unlink(missing_ok=True)
+        write(tmp_path, 3)
+        known_valid(path)
+
+    monkeypatch.setattr(os, "listdir", list_then_delete)
+    assert checkpoints(tmp_path) == [newest] and latest_valid(tmp_path) == newest
+    monkeypatch.setattr("tenon.serialize.checkpoint.verify", delete_then_verify)
+    assert latest_valid(tmp_path).name == read_latest(tmp_path)[0].name == "step-3.safetensors"
 
 
 def test_keep_last_deletes_the_oldest(tmp_path):

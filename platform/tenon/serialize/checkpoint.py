@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +70,10 @@ def read_checkpoint(path: FileLike, map_location: MapLocation = None) -> Section
 
 
 def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
-    """The checkpoint files in ``folder``, newest first; empty if there is no such folder."""
+    """The checkpoint files in ``folder``, newest first; empty if there is no such folder.
+
+    A file that is deleted meanwhile, as a run does with its surplus ones, may be missing.
+    """
     try:
         names = os.listdir(folder)
     except FileNotFoundError:
@@ -77,7 +81,8 @@ def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
     paths = [
         Path(folder, name) for name in names if Path(name).suffix in SUFFIXES and not name.startswith(".")
     ]
-    return sorted((path for path in paths if path.is_file()), key=_age, reverse=True)
+    ages = {path: age for path in paths if (age := _age(path)) is not None}
+    return sorted(ages, key=ages.__getitem__, reverse=True)
 
 
 def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
@@ -85,6 +90,8 @@ def latest_valid(folder: str | os.PathLike[str]) -> Path | None:
     for path in checkpoints(folder):
         try:
             verify(path)
+        except FileNotFoundError:  # deleted meanwhile, so there may be a newer one
+            return latest_valid(folder)
         except CheckpointVersionError:
             raise
         except CheckpointError as error:
@@ -104,6 +111,8 @@ def read_latest(
     for path in checkpoints(folder):
         try:
             return path, read_checkpoint(path, map_location)
+        except FileNotFoundError:  # deleted meanwhile, so there may be a newer one
+            return read_latest(folder, map_location)
         except (CheckpointDeviceError, CheckpointVersionError):
             raise
         except CheckpointError as error:
@@ -145,10 +154,17 @@ def keep_last(folder: str | os.PathLike[str], n: int) -> list[Path]:
     return removed
 
 
-def _age(path: Path) -> tuple[int, float, str]:
-    """The key by which files are ordered: the last number in the name, else the date."""
+def _age(path: Path) -> tuple[int, float, str] | None:
+    """The key by which files are ordered: the last number in the name, else the date; None if it is no
+    file."""
     number = _NUMBER.search(path.stem)
-    return (int(number.group(1)) if number else -1, path.stat().st_mtime, path.name)
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    return (int(number.group(1)) if number else -1, status.st_mtime, path.name)
 
 
 def _is_valid(path: Path) -> bool:
