@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from types import CodeType, FunctionType
+from typing import Any
 
 from tenon.compat.overriding import MODES, NAMESPACES, PLAIN, Function, call_overrides, can_override
 from tenon.tensors.wrong_arguments import Rerouting, guard
@@ -116,6 +117,14 @@ def is_new_override(value: object) -> bool:
 
 
 REROUTING = Rerouting(is_new_override, reroute_permanently)
+
+
+def refused(value: object) -> Any:  # NotImplemented is of no type that operators can return
+    """Return NotImplemented; if ``value`` is the first object to override functions, raise TypeError, for
+    which the operator's guard repeats the call."""
+    if is_new_override(value):
+        raise TypeError(f"unsupported operand type: {type(value).__name__}")
+    return NotImplemented
 
 
 def reroute(mode: object) -> None:

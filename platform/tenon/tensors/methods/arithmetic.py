@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from tenon.compat.rerouting import is_new_override
+from tenon.compat.rerouting import refused
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
@@ -46,14 +46,6 @@ def operand(value: object) -> Any:  # NotImplemented is of no type that operator
 
         return from_numpy(value)
     return refused(value)
-
-
-def refused(value: object) -> Any:  # NotImplemented is of no type that operators can return
-    """Return NotImplemented; if ``value`` is the first object to override functions, raise TypeError, for
-    which the operator's guard repeats the call."""
-    if is_new_override(value):
-        raise TypeError(f"unsupported operand type: {type(value).__name__}")
-    return NotImplemented
 
 
 def _operator(name: str, reflected: bool = False) -> Operator:
