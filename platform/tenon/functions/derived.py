@@ -69,8 +69,13 @@ def _check_exact(name: str, words: str, out: Any, result: Any) -> None:  # tenso
 
 
 def _write(
-    name: str, form: FunctionForm, out: Any, result: Any, first: Any, exact: bool
-) -> Any:  # tensors or tuples
+    name: str,
+    form: FunctionForm,
+    out: Any,  # a tensor, or a tuple of them
+    result: Any,  # as ``out``
+    first: Any,  # a tensor
+    exact: bool,
+) -> Any:  # as ``out``
     """Write ``result``, of a call whose ``first`` argument is a tensor, into ``out``, and return it.
 
     Raise unless the form allows the dtype of ``out``, or if ``exact`` and it is not that of the result.

@@ -204,8 +204,9 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def meshgrid(
-    *tensors: Tensor | Any, indexing: str = "ij"
-) -> tuple[Tensor, ...]:  # tensors, or one sequence of them
+    *tensors: Tensor | Any,  # tensors, or one sequence of them
+    indexing: str = "ij",
+) -> tuple[Tensor, ...]:
     """Return grids of coordinates: for vectors of sizes ``n, m, ...`` each is a tensor ``[n, m, ...]``.
 
     ``indexing="xy"`` exchanges the first two axes, as NumPy does. Unlike PyTorch there is no warning without
