@@ -99,9 +99,21 @@ class Program:
                     error = f"{what}it must have {size} = {{{size}}}."
                     self.lines.append(f"if {name}.shape[{axis}] != {size}:")
                     self.lines.append(f"    raise ValueError(f{error!r})")
+        self._size_guards()
         for node in graph.states:
             self.texts[node.out()] = f"state[{node.label!r}]"
             self.arrays[node.label] = np.asarray(node.value.detach().numpy())
+
+    def _size_guards(self) -> None:
+        for guard in self.graph.size_guards:
+            where = (guard.where or "an unknown place").replace("{", "{{").replace("}", "}}")
+            sizes = ", ".join(f"{name} = {{{name}}}" for name in sorted(guard.symbols))
+            error = (
+                f"{where} decided by {guard.condition}, which was {guard.answer} when it was captured and is "
+                f"not for {sizes}."
+            )
+            self.lines.append(f"if not {guard.condition}:" if guard.answer else f"if {guard.condition}:")
+            self.lines.append(f"    raise ValueError(f{error!r})")
 
     def _name(self, stem: str) -> str:
         """Return an unused variable name."""

@@ -26,6 +26,7 @@ class NumpyTarget(Target):
     ops = ops_in_numpy()
     dynamic = True
     guards = True
+    size_guards = True
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
         """Return ``graph`` lowered to calls that can be written; LoweringError lists the others."""

@@ -102,9 +102,16 @@ def test_numbers_computed_from_sizes_hold_at_sizes_that_were_not_captured(functi
         tenon.testing.assert_close(graph.run(x), function(x), msg=f"batch = {batch}")
 
 
-def test_a_number_that_has_a_limit_is_refused():
-    with pytest.raises(CaptureError, match=r"roll at .*shifts.* which is 3 at batch = 4"):
-        capture(lambda x: x.roll(min(x.shape[0], 8) - 1, 0), tenon.randn(3, 4), dynamic={"x": {0: "batch"}})
+def test_a_number_that_has_a_limit_holds_below_it():
+    def function(x):
+        return x.roll(min(x.shape[0], 8) - 1, 0)
+
+    graph = capture(function, tenon.randn(3, 4), dynamic={"x": {0: "batch"}})
+
+    x = tenon.randn(8, 4)
+    tenon.testing.assert_close(graph.run(x), function(x))
+    with pytest.raises(ShapeError, match=r"decided by batch > 8 at .*test_found_sizes\.py:\d+"):
+        graph.run(tenon.randn(9, 4))
 
 
 def test_errors_of_the_search_are_not_taken_for_errors_of_the_function(monkeypatch):

@@ -27,7 +27,10 @@ from tenon.export.simplify import simplify
 from tenon.export.sizes import Sizes
 from tenon.export.spelled_constants import spell_constants
 from tenon.export.spelled_numbers import spell_numbers
+from tenon.export.symbolic.branches import OtherBranchError, SameBranches, add_guards
 from tenon.export.symbolic.samples import CHOICES, Choice, sample_sizes
+from tenon.export.symbolic.size_tracing import SizeTracer, traced_sizes
+from tenon.export.symbolic.traced_numbers import untraced
 from tenon.graph import shape_requests
 from tenon.graph.graph import Node, Write
 from tenon.random.generator import fork_rng
@@ -134,7 +137,7 @@ def captured_at_sizes(
 
     def make_for_any_size() -> CaptureRecorder:
         recorder = make()
-        recorder.any_size = True
+        recorder.any_size, recorder.free_axes = True, axes
         return recorder
 
     def capture_at(sizes: Sizes) -> CapturedGraph:
@@ -145,19 +148,38 @@ def captured_at_sizes(
         spell_constants(graphs)
         spell_numbers(graphs, samples)
 
+    def guarded(
+        graphs: Sequence[CapturedGraph], samples: Sequence[Sizes], capture_alike: SameBranches
+    ) -> CapturedGraph:
+        graph = at_example(merged(graphs, samples, symbols, capture_alike, spell), symbols, axes, example)
+        for sizes in add_guards(graph, samples):
+            other = capture_alike.attempt(sizes)
+            if other is not None:
+                with contextlib.suppress(CaptureError):  # the guard remains
+                    return guarded([*graphs, other], [*samples, sizes], capture_alike)
+        return graph
+
     symbols = example_symbols(axes, shapes)
+    example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
     problem: Exception | None = None
     for samples in sample_sizes(symbols, axes, choices):
+        capture_alike = SameBranches(capture_at)
         try:
-            graphs = [capture_at(sizes) for sizes in samples]
-        except CaptureError:
-            raise
+            graphs = [capture_alike(sizes) for sizes in samples]
+        except CaptureError as error:
+            if not isinstance(error, OtherBranchError):
+                raise
+            problem = problem or error
+            continue
         except Exception as error:  # an error of the model, of any type: other sizes may work
             problem = problem or error
             continue
-        merged_graph = merged(graphs, samples, symbols, capture_at, spell)
-        example = [leaf.raw.copy() for leaf in leaves if isinstance(leaf, Tensor)]
-        return from_least_sizes(at_example(merged_graph, symbols, axes, example))
+        try:
+            return from_least_sizes(guarded(graphs, samples, capture_alike))
+        except OtherBranchError as error:
+            problem = problem or error
+    if isinstance(problem, OtherBranchError):
+        raise problem
     sizes = ", ".join(f"{name} = {symbol.example}" for name, symbol in symbols.items())
     raise CaptureError(
         f"the function fails at other sizes than the example's ({sizes}): {problem or 'there are too few'} "
@@ -213,7 +235,7 @@ def _record(recorder: CaptureRecorder, function: Callable[..., Nested], call: Ca
             if isinstance(leaf, Tensor)
         }
         recorder.captured.example = [leaves[index].raw.copy() for index in nodes]
-        with _requests_recorded(recorder):
+        with _requests_recorded(recorder), _sizes_traced(recorder):
             result = function(*args, **kwargs)
         return _finish(recorder, function, nodes, (leaves, spec), result)
     finally:
@@ -231,6 +253,16 @@ def _requests_recorded(recorder: CaptureRecorder) -> Iterator[None]:
         return
     graph = recorder.captured
     with shape_requests.recorded_in(graph.shape_requests, lambda: len(graph.nodes)):
+        yield
+
+
+@contextlib.contextmanager
+def _sizes_traced(recorder: CaptureRecorder) -> Iterator[None]:
+    """Note what Python decides by the sizes of tensors, if these may change."""
+    if not recorder.any_size:
+        yield
+        return
+    with traced_sizes(SizeTracer(recorder)):
         yield
 
 
@@ -267,7 +299,7 @@ def _finish(
             returned.append(Result(len(graph.outputs)))
             graph.outputs.append(recorder.ref(leaf))
         else:
-            returned.append(leaf)
+            returned.append(untraced(leaf))
     _add_writes(recorder, nodes)
     states = naming.label_states(recorder, function, {node.label for node in nodes.values()})
     aliases = naming.aliases_of(recorder, function, states)

@@ -14,9 +14,10 @@ from tenon.errors import ArgumentError, GraphError, ShapeError
 from tenon.export.places import Path, expressions, put
 from tenon.export.runner import SingleRun
 from tenon.export.signature import ScalarInput, Signature
-from tenon.export.sizes import Expression
+from tenon.export.sizes import Expression, Sizes
 from tenon.export.symbolic.inferred import infer_sizes
 from tenon.export.symbolic.resolved import Resolved
+from tenon.export.symbolic.size_guards import Decisions, SizeGuard, check_guards
 from tenon.graph.graph import Graph, Node, NodeArgument, Ref, Write, printed_lines, shown_ref
 from tenon.graph.scalars import question_text
 from tenon.graph.shape_requests import ShapeRequest
@@ -89,6 +90,10 @@ class CapturedGraph(Graph):
         self.symbolic: dict[Node, dict[Path, Expression]] = {}
         #: The graph at the sizes of earlier runs.
         self.resolved = Resolved()
+        #: The comparisons of sizes that may change by which Python branched.
+        self.size_guards: list[SizeGuard] = []
+        #: During captures at several sizes, what Python decided by sizes; later ``size_guards``.
+        self.decisions = Decisions()
         #: Of a graph captured ``as_run``, the sizes with which code reshaped, split and sliced, in order.
         self.shape_requests: list[ShapeRequest] = []
 
@@ -162,17 +167,19 @@ class CapturedGraph(Graph):
     def at(self, **sizes: int) -> CapturedGraph:
         """Return a copy of the graph for these sizes of its symbols: all its sizes are plain integers.
 
-        ShapeError for a size out of range, ArgumentError for an unknown symbol.
+        ShapeError for a size out of range, or for which a guard fails; ArgumentError for an unknown symbol.
         """
-        for name, size in sizes.items():
+        for name in sizes:
             if name not in self.symbols:
                 raise ArgumentError(
                     f"the graph has no size {name!r}; those that may change are {', '.join(self.symbols)}."
                 )
-            self.symbols[name].check(name, size)
         symbol_sizes = {name: each.example for name, each in self.symbols.items()} | sizes
+        check_guards(self.size_guards, symbol_sizes)
+        for name, size in sizes.items():
+            self.symbols[name].check(name, size)
         result = self.copy()
-        result.symbols, result.dynamic, result.symbolic = {}, {}, {}
+        result.symbols, result.dynamic, result.symbolic, result.size_guards = {}, {}, {}, []
         for node, own in zip(self.nodes, result.nodes, strict=True):
             put(own, {path: size.at(symbol_sizes) for path, size in self.symbolic.get(node, {}).items()})
         try:
@@ -185,6 +192,10 @@ class CapturedGraph(Graph):
                 "and attrs belong in graph.symbolic."
             ) from error
         return result
+
+    def permits(self, sizes: Sizes) -> bool:
+        """Whether the guards hold at these sizes of the symbols."""
+        return all(guard.holds(sizes) for guard in self.size_guards)
 
     def example_arguments(self) -> tuple[Nested, ...]:
         """Return the positional arguments that it was captured with; ArgumentError if they are unknown."""
@@ -209,6 +220,7 @@ class CapturedGraph(Graph):
             yield guard.value
             if guard.other.__class__ is Ref:
                 yield guard.other
+        yield from self.decisions.refs()
 
     def replace(self, changes: Mapping[Ref, Ref]) -> None:
         """Replace each value that is a key of ``changes``, in guards too."""
@@ -222,6 +234,7 @@ class CapturedGraph(Graph):
         self.guards = [
             Guard(final(g.value), g.question, final(g.other), g.answer, g.where) for g in self.guards
         ]
+        self.decisions = self.decisions.moved(final)
 
     def copy(self) -> CapturedGraph:
         """Return a copy with nodes of its own; parameters, constants and signature are shared."""
@@ -243,6 +256,8 @@ class CapturedGraph(Graph):
         result.guards = [
             Guard(moved(g.value), g.question, moved(g.other), g.answer, g.where) for g in self.guards
         ]
+        result.size_guards = list(self.size_guards)
+        result.decisions = self.decisions.moved(moved)
         return result
 
     def __str__(self) -> str:
@@ -252,4 +267,6 @@ class CapturedGraph(Graph):
         lines = [line for node in sized for line in printed_lines(node, names)]
         lines.append(f"return {', '.join(shown_ref(r, names) for r in self.outputs)}")
         lines += [f"{w.target.label} <- {shown_ref(w.value, names)}" for w in self.writes]
-        return "\n".join([*lines, *(guard.text(names) for guard in self.guards)])
+        return "\n".join(
+            [*lines, *(g.text(names) for g in self.guards), *(g.text() for g in self.size_guards)]
+        )

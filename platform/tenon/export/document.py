@@ -67,7 +67,7 @@ def to_document(
             nodes.append(entry)
         else:
             nodes.append(_call(sized, positions))
-    document = {
+    document: dict[str, Json] = {
         "schema": SCHEMA,
         "version": VERSION,
         "symbols": {
@@ -89,6 +89,17 @@ def to_document(
         ],
         "signature": _signature(graph.signature),
     }
+    if graph.size_guards:  # readers that do not know the entry refuse the graph
+        document["size_guards"] = [
+            {
+                "left": values.encode(g.left),
+                "question": g.question,
+                "right": values.encode(g.right),
+                "answer": g.answer,
+                "where": _place(g.where),
+            }
+            for g in graph.size_guards
+        ]
     return document, arrays
 
 

@@ -16,7 +16,7 @@ from tenon.errors import ArgumentError, CaptureError, GraphError, LoweringError,
 from tenon.export.axes import Axes, Shapes, axes_of, named_axes, symbol_names, symbol_sizes
 from tenon.export.captured import CapturedGraph, Symbol
 from tenon.export.places import integers, put
-from tenon.export.signature import Leaf
+from tenon.export.signature import Leaf, Result
 from tenon.export.sizes import Sizes
 from tenon.export.spelled_numbers import spell_numbers
 from tenon.export.symbolic.fitter import Fitter, NoExpressionError
@@ -97,6 +97,12 @@ def _compared(
     ]
     if any(each != roots[0] for each in roots):
         raise CaptureError("the function returns other values at other sizes.")
+    plain = [[r for r in graph.signature.returned if not isinstance(r, Result)] for graph in graphs]
+    if any(each != plain[0] for each in plain):
+        raise CaptureError(
+            f"the function returns {plain[0]!r:.80}, which depends on {' and '.join(samples[0])}: a graph "
+            "returns the same numbers in every run. Return tensors only, or leave sizes out of dynamic=."
+        )
     first.symbolic = fitter.symbolic
     return first, fitter.undecided
 
@@ -187,12 +193,16 @@ def transformed(
     if not graph.symbols:
         return transform(graph)
     axes = axes_of(graph)
-    samples = next(sample_sizes(graph.symbols, axes), None)
+    samples = next(
+        (s for s in sample_sizes(graph.symbols, axes) if all(map(graph.permits, s))),
+        None,
+    )
     if samples is None:
         ranges = ", ".join(f"{name} from {s.least} to {s.most}" for name, s in graph.symbols.items())
+        guarded = f" for which {graph.size_guards[0].text()}" if graph.size_guards else ""
         raise LoweringError(
-            f"{ranges}: there are fewer than three sizes above 1 to compare. Widen the range, or write the "
-            "graph at given sizes: graph.at(...)."
+            f"{ranges}: there are fewer than three sizes above 1 to compare{guarded}. Widen the range, or "
+            "write the graph at given sizes: graph.at(...)."
         )
 
     def at(sizes: Sizes) -> CapturedGraph:
@@ -200,6 +210,7 @@ def transformed(
 
     graphs = [at(sizes) for sizes in samples]
     result = merged(graphs, samples, graph.symbols, at, spell_numbers if spell else None)
+    result.size_guards = list(graph.size_guards)
     return at_example(result, graph.symbols, axes, graph.example)
 
 
@@ -232,12 +243,14 @@ def at_example(
 
 
 def from_least_sizes(graph: CapturedGraph) -> CapturedGraph:
-    """Start the range of each symbol at the least size for which the graph holds; return the graph.
+    """Start the range of each symbol at the least size for which the shapes hold; return the graph.
 
     That is 0, unless code needs elements: ``x[:2]`` of less than two rows has another shape.
     """
+    shapes = graph.copy()
+    shapes.size_guards = []  # their errors say more than a range
     for name, symbol in graph.symbols.items():
-        graph.symbols[name] = symbol.bounded(_least(graph, name, symbol.example), symbol.most)
+        graph.symbols[name] = symbol.bounded(_least(shapes, name, symbol.example), symbol.most)
     return graph
 
 

@@ -7,7 +7,7 @@ Next: ``capture.py`` runs a function under it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,6 +20,7 @@ from tenon.engine.types import Arguments, Array, Attrs, Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.export.captured import CapturedGraph, Guard
+from tenon.export.symbolic.traced_numbers import untraced
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.graph.recorder import Recorder
 from tenon.graph.scalars import Reading, Scalar
@@ -57,6 +58,8 @@ class CaptureRecorder(Recorder):
         self.values = Values(self.captured, self.backend)
         #: The conditions by which Python branched.
         self.found_guards: list[Guard] = []
+        #: Argument -> the axes whose sizes may change; see ``any_size``.
+        self.free_axes: Mapping[str, Mapping[int, object]] = {}
         #: Values from outside that Python read: their input nodes, and where.
         self.read_states: dict[Node, str] = {}
         #: The scalar inputs: node, key, value of the captured run, name of the option.
@@ -70,6 +73,8 @@ class CaptureRecorder(Recorder):
 
     def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Execute ``op`` and record it; a composite as its parts, unless it is to stay whole."""
+        if self.any_size:
+            args, attrs = untraced(args), untraced(attrs)
         whole = self.options.whole
         if whole is not None and isinstance(op, Composite) and not {op.name, op.kind.value} & whole:
             return SLOT.parts(op, args, attrs)

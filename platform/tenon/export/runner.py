@@ -13,6 +13,7 @@ import numpy as np
 from tenon.engine.types import Array, Nested
 from tenon.errors import ArgumentError, CaptureError, DTypeError, ShapeError
 from tenon.export.axes import axes_of, symbol_sizes
+from tenon.export.symbolic.size_guards import check_guards
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.graph.interpreter import Interpreter
 from tenon.graph.scalars import QUESTIONS
@@ -143,6 +144,7 @@ def argument_sizes(graph: CapturedGraph, arrays: Sequence[np.ndarray]) -> dict[s
         return {}
     shapes = {node.label: array.shape for node, array in zip(graph.arguments, arrays, strict=True)}
     sizes, places = symbol_sizes(axes, shapes)
+    check_guards(graph.size_guards, sizes)
     for symbol, size in sizes.items():
         graph.symbols[symbol].check(f"{symbol} ({places[symbol]})", size)
     return sizes

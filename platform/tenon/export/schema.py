@@ -25,9 +25,10 @@ from tenon.export.json_types import Json, as_list, as_object, as_string
 from tenon.export.places import expressions, put
 from tenon.export.signature import Result, ScalarInput, Signature, TensorArgument
 from tenon.export.sizes import Expression
+from tenon.export.symbolic.size_guards import SizeGuard
 from tenon.graph.graph import Node, Ref, Write
 from tenon.graph.scalar_functions import FUNCTIONS
-from tenon.graph.scalars import QUESTIONS
+from tenon.graph.scalars import COMPARISONS, QUESTIONS
 from tenon.random.draws import Draw
 from tenon.tensors.tensor import Tensor
 
@@ -116,7 +117,8 @@ class _Reader:
     def graph(self) -> CapturedGraph:
         graph, document = self.result, self.document
         unknown = set(document) - {
-            "schema", "version", "symbols", "nodes", "outputs", "writes", "guards", "signature",
+            "schema", "version", "symbols", "nodes", "outputs", "writes", "guards", "size_guards",
+            "signature",
         }  # fmt: skip
         if unknown:
             raise BundleError(f"unknown entries {sorted(unknown)}.")
@@ -137,6 +139,9 @@ class _Reader:
             for w in as_list(document["writes"])
         ]
         graph.guards = [self._guard(entry) for entry in as_list(document["guards"])]
+        graph.size_guards = [self._size_guard(entry) for entry in as_list(document.get("size_guards", []))]
+        if not graph.permits(self.sizes):
+            raise BundleError("a guard of sizes does not hold for the example's.")
         graph.signature = self._signature(document["signature"])
         graph.dynamic = self._dynamic()
         lost = self.owners - {*self.states}
@@ -286,6 +291,14 @@ class _Reader:
         if not isinstance(answer, int | float):
             raise BundleError("the answer of a guard is not a number.")
         return Guard(self._ref(entry["value"]), question, other, answer, _text(entry["where"]))
+
+    def _size_guard(self, entry: Mapping[str, Json]) -> SizeGuard:
+        left, right = (values.decode(entry[side], self.decoder) for side in ("left", "right"))
+        if any(type(size) is not int and not isinstance(size, Expression) for size in (left, right)):
+            raise BundleError("a guard of sizes compares something else.")
+        if entry["question"] not in COMPARISONS or type(entry["answer"]) is not bool or len(entry) != 5:
+            raise BundleError(f"a guard of sizes asks {entry['question']!r:.80}, or has other entries.")
+        return SizeGuard(left, entry["question"], right, entry["answer"], _text(entry["where"]))
 
     def _signature(self, entry: Mapping[str, Json]) -> Signature:
         arguments = [

@@ -27,12 +27,13 @@ FUNCTIONS: dict[str, tuple[Callable[[int, int], int], str, int]] = {
     "sub": (operator.sub, "{} - {}", 1),
     "mul": (operator.mul, "{}*{}", 2),
     "floordiv": (operator.floordiv, "{}//{}", 2),
+    "mod": (operator.mod, "{} % {}", 2),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """``Expression("symbol", ("batch",))``, or a function of two sizes: "add", "sub", "mul", "floordiv".
+    """``Expression("symbol", ("batch",))``, or a function of two sizes: see ``FUNCTIONS``.
 
     >>> batch = Expression("symbol", ("batch",))
     >>> size = Expression("floordiv", (Expression("add", (batch, 1)), 2))
@@ -104,6 +105,7 @@ _NODES: dict[type[ast.operator], str] = {
     ast.Sub: "sub",
     ast.Mult: "mul",
     ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
 }
 
 
@@ -114,10 +116,10 @@ def _parsed(node: ast.expr, symbols: Sequence[str]) -> Size:
         return symbol(node.id)
     if isinstance(node, ast.BinOp) and type(node.op) in _NODES:
         right = _parsed(node.right, symbols)
-        if isinstance(node.op, ast.FloorDiv) and (not isinstance(right, int) or right < 1):
+        if isinstance(node.op, ast.FloorDiv | ast.Mod) and (not isinstance(right, int) or right < 1):
             raise ValueError("a size is divided by a positive number only")
         return Expression(_NODES[type(node.op)], (_parsed(node.left, symbols), right))
-    raise ValueError("it is not a sum, difference, product or quotient of known symbols and integers")
+    raise ValueError("it is not a sum, difference, product, quotient or rest of known symbols and integers")
 
 
 def affine(name: str, factor: int, shift: int) -> Size:

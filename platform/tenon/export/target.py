@@ -44,6 +44,9 @@ class Target:
     #: or on the number of the step, are rejected; branches on options (a momentum of 0) are not checked.
     guards: ClassVar[bool] = False
 
+    #: Whether the written program checks ``graph.size_guards``, the branches on sizes that may change.
+    size_guards: ClassVar[bool] = False
+
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
         """Return ``graph`` in the ops of this target; LoweringError lists all that are missing."""
         self.accept(graph)
@@ -63,6 +66,12 @@ class Target:
             )
         if not self.guards:
             refuse_decisions(graph)
+        if graph.size_guards and not self.size_guards:
+            guard = graph.size_guards[0]
+            raise LoweringError(
+                f"it cannot check that Python decides as it did at {guard.where or 'an unknown place'}: "
+                f"{guard.text()}. Write the graph at given sizes, graph.at(...), or compute without a branch."
+            )
         for name in lone_symbols(axes_of(graph)):
             raise LoweringError(
                 f"it reads sizes of arguments, and none of them is {name!r} itself. Pass an argument of that "

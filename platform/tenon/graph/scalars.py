@@ -70,6 +70,8 @@ _QUESTION_TEXTS = {
     "ge": "{} >= {}",
     "index": "{0}.__index__()",
 }
+#: The questions about two numbers.
+COMPARISONS = tuple(name for name, text in _QUESTION_TEXTS.items() if text.count("{}") == 2)
 
 
 def evaluate(node: Node, inputs: Mapping[Node, float]) -> float:

@@ -19,9 +19,10 @@ import numpy as np
 from tenon.engine.types import Nested
 from tenon.errors import CaptureError
 from tenon.export import naming
-from tenon.export.capture import captured_at_sizes
+from tenon.export.capture import captured, captured_at_sizes
 from tenon.export.captured import CapturedGraph
 from tenon.export.jit.recording import Recording
+from tenon.export.recorder import CaptureRecorder
 from tenon.export.spelled_constants import spell_constants
 from tenon.export.symbolic.samples import CHOICES, Choice
 from tenon.graph.graph import Ref
@@ -100,7 +101,7 @@ class Search:
             return False
         own = self.graph.copy()
         _reduce_all(own)
-        if not all(_fits_any_shape(node.attrs) for node in own.calls):
+        if not all(_fits_any_shape(node.attrs) for node in own.calls) or self._decides_by_sizes():
             return False
         for change in ((2, 3), (5,)):
             other = self._captured([_resized(leaf, (*change, *leaf.shape)) for leaf in self.leaves])
@@ -110,6 +111,21 @@ class Search:
             if _essence(other) != _essence(own):
                 return False
         return True
+
+    def _decides_by_sizes(self) -> bool:
+        """Whether Python compares or divides sizes of the arguments, or of what follows from them."""
+
+        def make() -> CaptureRecorder:
+            recorder = self.recording.recorder()
+            recorder.any_size = True
+            recorder.free_axes = {
+                name: dict.fromkeys(range(leaf.ndim))
+                for name, leaf in zip(self.names, self.leaves, strict=True)
+            }
+            return recorder
+
+        decisions = captured(self.recording.runner(), self.recording.call, True, make).decisions
+        return bool(decisions.guards or decisions.refused or decisions.quotients)
 
     def _groups(self) -> Iterator[tuple[Axis, ...]]:
         """Yield the groups of axes that have one size, which may change."""

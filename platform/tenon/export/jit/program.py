@@ -22,6 +22,7 @@ from tenon.export.jit.free_sizes import Axis, Sizes
 from tenon.export.jit.recorder import DETACH
 from tenon.export.python_graph import Writer, attribute_name
 from tenon.export.signature import Result, TensorArgument, described
+from tenon.export.symbolic.size_guards import check_guards
 from tenon.fx.generated_source import make_function
 from tenon.graph.graph import Node
 from tenon.graph.ops import ViewSteps
@@ -124,6 +125,7 @@ class Program:
             self._check_dtype(leaf, node)
             if not self.any_shape:
                 self._check_shape(leaf, node, sizes)
+        check_guards(self.graph.size_guards, {symbol: size for symbol, (size, _) in sizes.items()})
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known.add(key)

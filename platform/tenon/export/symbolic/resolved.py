@@ -67,6 +67,7 @@ def _rest_of(graph: CapturedGraph) -> list[object]:
         list(graph.outputs),
         list(graph.writes),
         list(graph.guards),
+        list(graph.size_guards),
         graph.signature,
     ]
 

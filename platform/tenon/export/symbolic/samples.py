@@ -20,6 +20,8 @@ CHOICES: tuple[Choice, ...] = (
     lambda n: (n, n // 2, n // 4),
     lambda n: (n, n + 1, n + 2),
     lambda n: (n - 1, n, n + 1),
+    lambda n: (n, n + 2, n + 4, n + 6, n + 10),
+    lambda n: (n, n + 4, n + 8, n + 12, n + 20),
 )
 
 

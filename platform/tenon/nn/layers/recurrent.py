@@ -168,7 +168,8 @@ class RNNBase(Module):
         """Return the batch size of padded or packed input."""
         if batch_sizes is not None:
             return int(batch_sizes[0])
-        return int(input.shape[0 if self.batch_first else 1])
+        batch: int = input.shape[0 if self.batch_first else 1]
+        return batch
 
     def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None) -> tuple[int, int, int]:
         """Shape of the hidden state for ``input``."""
