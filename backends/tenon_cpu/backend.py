@@ -86,11 +86,11 @@ class CpuBackend(Backend):
         reduced = activation_values.VISIBLE.get(op.name) or factoring.VISIBLE.get(op.name)
         return kernel if reduced is None else functools.partial(reduced, kernel)
 
-    def attends(self, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
+    def has_attention_kernel(self, query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
         """Whether there is an attention kernel for these heads: float32, of a width of whole vectors."""
         from tenon_cpu.jit import attention
 
-        return attention.attends(query, key, value)
+        return attention.is_supported(query, key, value)
 
     def prefers_bfloat16(self, op: Op) -> bool:
         """Whether oneDNN finds instructions that multiply bfloat16, whatever the op."""

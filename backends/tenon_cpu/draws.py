@@ -21,7 +21,7 @@ class CompiledLoops:
         self._available: bool | None = None
         self._known_layout: bool | None = None
 
-    def worth(self, words: int) -> bool:
+    def is_faster(self, words: int) -> bool:
         """Whether compiled loops are faster for a draw of so many words; the numbers are the same."""
         if words < _LEAST or (words < _LOADING and "llvmlite" not in sys.modules):
             return False

@@ -86,9 +86,9 @@ if TYPE_CHECKING:
     from tenon.kernels.kernel_table import Condition as Condition
     from tenon.kernels.kernel_table import KernelRow as KernelRow
     from tenon.kernels.kernel_table import KernelTable as KernelTable
-    from tenon.kernels.kernel_table import asks as asks
     from tenon.kernels.kernel_table import dtype_is as dtype_is
     from tenon.kernels.kernel_table import itself as itself
+    from tenon.kernels.kernel_table import requires as requires
     from tenon.kernels.kernel_table import size_at_least as size_at_least
     from tenon.kernels.short_kernels import ShortKernel as ShortKernel
     from tenon.nn.masks import BasePruningMethod as BasePruningMethod
@@ -174,7 +174,6 @@ _TARGETS = {
     "Thunk": "tenon.kernels.compiler:Thunk",
     "Trace": "tenon.export.tracing:Trace",
     "Vectors": "tenon.export.vectors:Vectors",
-    "asks": "tenon.kernels.kernel_table:asks",
     "backend_for": "tenon.kernels.backend:backend_for",
     "capture": "tenon.export.capture:capture",
     "captured_values": "tenon.export.recorder:captured_values",
@@ -204,6 +203,7 @@ _TARGETS = {
     "register_parametrization": "tenon.nn.utils.parametrize:register_parametrization",
     "release_parameters": "tenon.distributed.replicas.data_parallel:release_parameters",
     "replacing": "tenon.serialize.atomic:replacing",
+    "requires": "tenon.kernels.kernel_table:requires",
     "resolve": "tenon.plugins.registry:resolve",
     "run_parts": "tenon.training.parts:",
     "runs": "tenon.training.runs:",

@@ -80,13 +80,13 @@ class Reading:
         except OSError as error:
             self._fail(f"no process could be started to read it: {error.strerror}")
             return False
-        return self._ask(b"look\n")
+        return self._request(b"look\n")
 
     def read(self) -> None:
         """Let the worker read the rest of the file."""
-        self._ask(b"read\n")
+        self._request(b"read\n")
 
-    def _ask(self, request: bytes) -> bool:
+    def _request(self, request: bytes) -> bool:
         """Send a request to the worker and handle its messages; return whether there is more to read."""
         worker = self._worker
         if worker is not None:

@@ -218,9 +218,9 @@ class Program:
     def _guards(self) -> None:
         for guard in self.graph.guards:
             where = guard.where or "an unknown place"
-            self.lines.append(f"check_decision({self._asked(guard)}, {guard.answer!r}, {where!r})")
+            self.lines.append(f"check_decision({self._answer_text(guard)}, {guard.answer!r}, {where!r})")
 
-    def _asked(self, guard: Guard) -> str:
+    def _answer_text(self, guard: Guard) -> str:
         value, other = self.texts[guard.value], self._operand(guard.other)
         if guard.question in _QUESTIONS:
             return _QUESTIONS[guard.question].format(value, other)

@@ -20,8 +20,8 @@ from tenon.extend import (
     KernelRow,
     KernelTable,
     ShortKernel,
-    asks,
     dtype_is,
+    requires,
     size_at_least,
 )
 from tenon.profiler.observe.kernel_report import call_of, chosen, explain
@@ -66,7 +66,9 @@ def test_the_first_row_that_accepts_computes_and_the_reference_comes_last():
     backend = Mine(
         softmax=[
             KernelRow("large", one, (size_at_least("x", 4), dtype_is("float64", "x"))),
-            KernelRow("by the last axis", other, (asks(lambda x, axis: axis == x.ndim - 1, "last axis"),)),
+            KernelRow(
+                "by the last axis", other, (requires(lambda x, axis: axis == x.ndim - 1, "last axis"),)
+            ),
         ]
     )
     softmax = backend.kernels[ops.softmax]

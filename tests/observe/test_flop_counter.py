@@ -56,9 +56,9 @@ def test_attention_and_recurrent_layers_count_their_products(monkeypatch):
     attend = lambda: functional.scaled_dot_product_attention(query, key, key).sum().backward()  # noqa: E731
     layer = tenon.nn.LSTM(3, 4)
 
-    monkeypatch.setattr(backend, "attends", lambda *arrays: True, raising=False)
+    monkeypatch.setattr(backend, "has_attention_kernel", lambda *arrays: True, raising=False)
     whole = counted(attend)
-    monkeypatch.setattr(backend, "attends", lambda *arrays: False, raising=False)
+    monkeypatch.setattr(backend, "has_attention_kernel", lambda *arrays: False, raising=False)
     parts = counted(attend)
     made = counted(lambda: layer(ones(5, 2, 3))[0].sum().backward())
 

@@ -109,5 +109,5 @@ def test_exponential_numbers_to_the_last_bit(both):
 def test_short_draws_do_without(monkeypatch):
     monkeypatch.setattr("sys.modules", {})
 
-    assert not draws.CompiledLoops().worth(1000)
-    assert not draws.CompiledLoops().worth(100_000)
+    assert not draws.CompiledLoops().is_faster(1000)
+    assert not draws.CompiledLoops().is_faster(100_000)

@@ -31,7 +31,7 @@ def _lanes() -> int:
     return 16 if "+avx512f" in llvm.compiler().features else 8
 
 
-def attends(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
+def is_supported(query: np.ndarray, key: np.ndarray, value: np.ndarray) -> bool:
     """Whether the generated code supports these arrays, and they are large enough to compile it."""
     shape, other = query.shape, key.shape
     return bool(
@@ -156,7 +156,7 @@ def prepare(
         return None
     arrays = [a if isinstance(a, np.ndarray) else None for a in ins]
     query, key, value = arrays[:3] if name == "attention" else arrays[2:5]
-    if query is None or key is None or value is None or not attends(query, key, value):
+    if query is None or key is None or value is None or not is_supported(query, key, value):
         return None
     if any(a.strides[-1] != 4 or a.dtype is not FLOAT for a in arrays if a is not None and a.ndim > 2):
         return None
@@ -179,4 +179,4 @@ def prepare(
     return run
 
 
-__all__ = ["attends", "attention", "attention_grad", "prepare"]
+__all__ = ["attention", "attention_grad", "is_supported", "prepare"]

@@ -68,13 +68,13 @@ def _prepared(x: np.ndarray, y: np.ndarray, bias: np.ndarray | None = None) -> R
     if any(s % width for s in x.strides + y.strides) or (bias is not None and bias.strides != (width,)):
         return None
     product = arranged(_operand(x), _operand(y))
-    if product is None or (x.dtype is _FLOAT and not _pays(product)):
+    if product is None or (x.dtype is _FLOAT and not _is_faster(product)):
         return None
     created = primitive(product, x.dtype, bias is not None)
     return None if created is None else Ready(created, product.shape, x.dtype, bias is not None)
 
 
-def _pays(product: Product) -> bool:
+def _is_faster(product: Product) -> bool:
     rows, columns = product.out.shape[-2:]
     return columns >= _COLUMNS and (rows >= _ROWS or few_rows(product))
 

@@ -110,7 +110,7 @@ def max_pool(x: np.ndarray, **attrs: Attr) -> np.ndarray:
     chain, shape = ready
     out = np.empty(shape, _FLOAT)
     chain(x, out)
-    return _max_pool.forward(np, x, **attrs) if _untrustworthy(x, out) else out
+    return _max_pool.forward(np, x, **attrs) if _may_be_wrong(x, out) else out
 
 
 def _forward_chain(x: np.ndarray, attrs: Attrs) -> tuple[Chain, tuple[int, ...]] | None:
@@ -124,7 +124,7 @@ def _forward_chain(x: np.ndarray, attrs: Attrs) -> tuple[Chain, tuple[int, ...]]
     )
 
 
-def _untrustworthy(x: np.ndarray, out: np.ndarray) -> bool:
+def _may_be_wrong(x: np.ndarray, out: np.ndarray) -> bool:
     """Whether oneDNN's maximum may be wrong: NaN in the input, or the lowest finite number in the result."""
     return bool(np.isnan(x.max()) or out.min() == _LOWEST)
 
@@ -178,7 +178,7 @@ def prepare_max_pool(
 
     def run() -> None:
         compute()
-        if _untrustworthy(x, out):
+        if _may_be_wrong(x, out):
             plain(lambda copy: _max_pool.forward(np, copy, **attrs))
 
     return run

@@ -29,15 +29,15 @@ _FLOAT = np.dtype(np.float32)
 LEAST = 1 << 16
 
 
-def pays(w_hh: Array, sizes: Sequence[int]) -> bool:
+def is_faster(w_hh: Array, sizes: Sequence[int]) -> bool:
     """Whether the loop is compiled and has enough work to be faster than the reference."""
     return sum(sizes) * w_hh.size >= LEAST and bool(available())
 
 
 def is_supported(w_hh: Array, sizes: Sequence[int], *arrays: Array | None) -> bool:
-    """Whether all arrays but None are float32 and ``pays``."""
+    """Whether all arrays but None are float32 and ``is_faster``."""
     present = [w_hh, *(a for a in arrays if a is not None)]
-    return pays(w_hh, sizes) and all(a.dtype is _FLOAT for a in present)
+    return is_faster(w_hh, sizes) and all(a.dtype is _FLOAT for a in present)
 
 
 def _plain(x: Array) -> Array:
@@ -301,4 +301,4 @@ def _prepared(name: str, ins: Sequence[Operand], attrs: Attrs, outs: Sequence[Ar
 
 PREPARE = {f"{name}_sequence": functools.partial(_prepared, name) for name in ("lstm", "gru", "rnn")}
 
-__all__ = ["KERNELS", "LEAST", "PREPARE", "in_float32", "is_supported", "one_short_dtype", "pays"]
+__all__ = ["KERNELS", "LEAST", "PREPARE", "in_float32", "is_faster", "is_supported", "one_short_dtype"]

@@ -68,7 +68,7 @@ def _allowed() -> bool:
     return not off and llvm.available() and blocked().block > 0
 
 
-def pays(problem: Problem) -> bool:
+def is_faster(problem: Problem) -> bool:
     """Whether Winograd's algorithm supports the convolution and the cost model finds it faster."""
     if problem.dtype != FLOAT or problem.weight[2:] != (WINDOW, WINDOW) or problem.groups != 1:
         return False
@@ -86,11 +86,11 @@ def pays(problem: Problem) -> bool:
 
 
 @functools.lru_cache(1 << 12)
-def pays_for(
+def is_faster_for(
     kind: str, first: Shape, second: Shape, sizes: Shape, stride: Shape, padding: Shape, dilation: Shape,
     groups: int,
 ) -> bool:  # fmt: skip
-    """Whether ``pays`` holds for arrays of these shapes in float32: the condition of a kernel's row.
+    """Whether ``is_faster`` holds for arrays of these shapes in float32: the condition of a kernel's row.
 
     ``first`` and ``second`` are the shapes of ``kind``'s arrays, x and weight, for "input" g and weight, for
     "weight" x and g; ``sizes`` are the sizes of a gradient's last axes.
@@ -109,7 +109,7 @@ def pays_for(
     else:
         x, y = first, second
         weight = (y[1], x[1], *sizes)
-    return min(y) > 0 and pays(Problem(x, weight, y, FLOAT, stride, padding, dilation, groups))
+    return min(y) > 0 and is_faster(Problem(x, weight, y, FLOAT, stride, padding, dilation, groups))
 
 
 def chain(
@@ -128,7 +128,7 @@ def chain(
     changes. ``parts`` has the roles of the last inputs: a "scale" and a "shift" for each channel of the
     result, and an array that is "added" to it.
     """
-    if len(outputs) > 1 or not pays(problem):
+    if len(outputs) > 1 or not is_faster(problem):
         return Chain(primitive, inputs, outputs)
     direct = functools.partial(Chain, primitive, inputs, outputs)
     return Winograd(kind, problem, list(inputs.values()), list(outputs.values()), direct, counter, parts)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
+from tenon.extend import Condition, KernelRow, KernelTable, requires, size_at_least
 from tenon_cpu.jit.eager_ops import activations as eager_activations
 from tenon_cpu.jit.eager_ops import selection as eager_selection
 from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
@@ -44,7 +44,7 @@ def _bounds(min: object, max: object) -> bool:
 
 def add_to(table: KernelTable) -> None:
     """Add the rows of this file's ops to ``table``."""
-    numbers = asks(_bounds, "bounds are numbers, and not NaN")
+    numbers = requires(_bounds, "bounds are numbers, and not NaN")
     table.add(
         "gelu",
         KernelRow("compiled, with its derivative", eager_activations.gelu, _LARGE),
@@ -108,7 +108,7 @@ def add_to(table: KernelTable) -> None:
             (
                 _CHOICE,
                 NO_OUT,
-                asks(short_ops.can_select, "y, or x where that is a number, is of 16-bit floats"),
+                requires(short_ops.can_select, "y, or x where that is a number, is of 16-bit floats"),
             ),
             "small arrays, and mixed dtypes",
         ),
@@ -118,7 +118,7 @@ def add_to(table: KernelTable) -> None:
             (
                 _CHOICE,
                 NO_OUT,
-                asks(
+                requires(
                     eager_selection.is_supported,
                     "large float32 arrays of one shape, or one of them and a number",
                 ),
@@ -127,7 +127,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "NumPy, by bits or in a copy",
             selection.where,
-            (_CHOICE, NO_OUT, asks(selection.is_supported, "a large array in C order and a number")),
+            (_CHOICE, NO_OUT, requires(selection.is_supported, "a large array in C order and a number")),
         ),
     )
 

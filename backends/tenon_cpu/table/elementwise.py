@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from tenon.extend import Condition, KernelRow, KernelTable, Op, asks, size_at_least
+from tenon.extend import Condition, KernelRow, KernelTable, Op, requires, size_at_least
 from tenon.ops import sigmoid as _sigmoid
 from tenon.ops import sign as _sign
 from tenon_cpu.jit.eager_ops import elementwise as eager_elementwise
@@ -64,7 +64,9 @@ def add_to(table: KernelTable) -> None:
     sigmoid = (generated(_sigmoid),) if "tanh" in slow else ()  # sigmoid is computed by tanh
     table.add("sigmoid", *sigmoid, KernelRow("NumPy, by tanh in one array", direct.sigmoid))
     table.add("sign", generated(_sign), KernelRow("NumPy, NaN put to 0", direct.sign))
-    divides = asks(eager_elementwise.can_divide, f"float32, {MIN_ELEMENTS:,} elements or more, no out; numba")
+    divides = requires(
+        eager_elementwise.can_divide, f"float32, {MIN_ELEMENTS:,} elements or more, no out; numba"
+    )
     for name in ("remainder", "floor_divide", "fmod"):
         table.add(name, KernelRow("compiled", getattr(eager_elementwise, name), (divides,), _UNUSUAL))
     for name in ("lgamma", "digamma"):
@@ -99,7 +101,7 @@ def add_to(table: KernelTable) -> None:
             short_ops.cast,
             (
                 size_at_least("x", MIN_ELEMENTS),
-                asks(short_ops.can_cast, "contiguous, between float32, float16 and bfloat16; llvmlite"),
+                requires(short_ops.can_cast, "contiguous, between float32, float16 and bfloat16; llvmlite"),
             ),
         ),
     )

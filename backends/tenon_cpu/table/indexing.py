@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks, size_at_least
+from tenon.extend import Condition, KernelRow, KernelTable, requires, size_at_least
 from tenon_cpu.jit.eager_ops import along_axis as eager_along_axis
 from tenon_cpu.jit.eager_ops import spatial as eager_spatial
 from tenon_cpu.jit.eager_ops import tables as eager_tables
@@ -91,7 +91,7 @@ def add_to(table: KernelTable) -> None:
             "compiled",
             eager_spatial.gather,
             (
-                asks(
+                requires(
                     eager_spatial.covers_other_axes,
                     "a large float32 array whose other axes the indices cover",
                 ),
@@ -104,7 +104,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "compiled",
             eager_spatial.scatter,
-            (asks(eager_spatial.can_scatter, "large float32 arrays whose other axes the indices cover"),),
+            (requires(eager_spatial.can_scatter, "large float32 arrays whose other axes the indices cover"),),
             _OUTSIDE,
         ),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks, dtype_is, size_at_least
+from tenon.extend import Condition, KernelRow, KernelTable, dtype_is, requires, size_at_least
 from tenon_cpu.jit.eager_ops import along_axis as eager_along_axis
 from tenon_cpu.jit.eager_ops import fourier as eager_fourier
 from tenon_cpu.jit.eager_ops.calls import FLOAT, MIN_ELEMENTS
@@ -62,7 +62,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "generated, axis by axis",
             eager_fourier.fft_complex,
-            (_FLOAT | _COMPLEX, large, LLVM, asks(eager_fourier.are_powers_of_two, _POWERS)),
+            (_FLOAT | _COMPLEX, large, LLVM, requires(eager_fourier.are_powers_of_two, _POWERS)),
             "few lines",
         ),
     )
@@ -71,7 +71,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "generated",
             eager_fourier.fft_half,
-            (_FLOAT, large, LLVM, asks(eager_fourier.can_transform_to_half, _POWERS)),
+            (_FLOAT, large, LLVM, requires(eager_fourier.can_transform_to_half, _POWERS)),
         ),
     )
     table.add(
@@ -79,7 +79,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "generated",
             eager_fourier.fft_real,
-            (_COMPLEX, large, LLVM, asks(eager_fourier.can_transform_from_half, _POWERS)),
+            (_COMPLEX, large, LLVM, requires(eager_fourier.can_transform_from_half, _POWERS)),
         ),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks
+from tenon.extend import Condition, KernelRow, KernelTable, requires
 from tenon_cpu.jit import attention
 from tenon_cpu.jit.eager_ops import filling as eager_filling
 from tenon_cpu.jit.eager_ops import sparse as eager_sparse
@@ -93,7 +93,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "oneDNN",
             eager.matmul,
-            (asks(eager.matmul_is_faster, "float32 or bfloat16, and enough work for oneDNN"),),
+            (requires(eager.matmul_is_faster, "float32 or bfloat16, and enough work for oneDNN"),),
             _STRIDES,
             onednn,
         ),
@@ -101,7 +101,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "NumPy, batches shared among threads",
             contraction.batches,
-            (asks(_batches, f"batches that fit, with {SHARED:,} multiplications or more"),),
+            (requires(_batches, f"batches that fit, with {SHARED:,} multiplications or more"),),
         ),
         KernelRow("NumPy, dot without threads", np.ndarray.dot, (_VECTORS,)),
     )
@@ -112,7 +112,7 @@ def add_to(table: KernelTable) -> None:
             eager.linear,
             (
                 _NOT_TINY,
-                asks(eager.linear_is_faster, "float32 or bfloat16, and enough work for oneDNN"),
+                requires(eager.linear_is_faster, "float32 or bfloat16, and enough work for oneDNN"),
             ),
             _STRIDES,
             onednn,
@@ -125,13 +125,19 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "compiled",
             eager_sparse.sparse_linear,
-            (asks(eager_sparse.is_supported, "float32 values, uint16 columns within bounds, enough work"),),
+            (
+                requires(
+                    eager_sparse.is_supported, "float32 values, uint16 columns within bounds, enough work"
+                ),
+            ),
         ),
     )
-    attends = asks(attention.attends, "float32 heads of whole vectors, and enough work; llvmlite")
+    is_supported = requires(
+        attention.is_supported, "float32 heads of whole vectors, and enough work; llvmlite"
+    )
     finite = "numbers that are not finite"
-    table.add("attention", KernelRow("generated", attention.attention, (attends,), finite))
-    table.add("attention_grad", KernelRow("generated", attention.attention_grad, (attends,), finite))
+    table.add("attention", KernelRow("generated", attention.attention, (is_supported,), finite))
+    table.add("attention_grad", KernelRow("generated", attention.attention_grad, (is_supported,), finite))
 
 
 __all__ = ["add_to"]

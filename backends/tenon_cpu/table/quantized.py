@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks
+from tenon.extend import Condition, KernelRow, KernelTable, requires
 from tenon_cpu.jit.eager_ops.calls import FLOAT
 from tenon_cpu.onednn import available as onednn
 from tenon_cpu.onednn import int8_dynamic, int8_pooling, int8_rnn, int8_static
@@ -31,14 +31,14 @@ def add_to(table: KernelTable) -> None:
         KernelRow(_ONEDNN, int8_dynamic.by_onednn, (_DYNAMIC,), _NO_EXACT, int8_dynamic.installed),
         KernelRow(_GENERATED, int8_dynamic.by_generated, (_DYNAMIC,), installed=generated),
     )
-    rows = asks(int8_static.takes_rows, "uint8 or float32 rows and a matrix of int8 that fit")
+    rows = requires(int8_static.takes_rows, "uint8 or float32 rows and a matrix of int8 that fit")
     table.add(
         "int8_linear",
         KernelRow(_ONEDNN, int8_static.linear_by_onednn, (rows,), _NO_EXACT, int8_static.linear_available),
         KernelRow(_GENERATED, int8_static.linear_by_generated, (rows,), installed=generated),
     )
-    images = asks(int8_static.takes_images, "uint8 or float32 images and filters of int8 that fit")
-    groups = asks(int8_static.words_support, "groups of enough channels")
+    images = requires(int8_static.takes_images, "uint8 or float32 images and filters of int8 that fit")
+    groups = requires(int8_static.words_support, "groups of enough channels")
     table.add(
         "int8_conv",
         KernelRow(_ONEDNN, int8_static.conv_by_onednn, (images,), _NO_EXACT, int8_static.conv_available),
@@ -55,12 +55,12 @@ def add_to(table: KernelTable) -> None:
         KernelRow(
             "oneDNN, of 8 bits",
             int8_pooling.int8_max_pool,
-            (asks(int8_pooling.channels_lie_last, "channels-last images, not empty"),),
+            (requires(int8_pooling.channels_lie_last, "channels-last images, not empty"),),
             "where oneDNN has only a slow kernel",
             onednn,
         ),
     )
-    supported = asks(int8_rnn.is_supported, "float32 scales and biases, states that are not empty; numba")
+    supported = requires(int8_rnn.is_supported, "float32 scales and biases, states that are not empty; numba")
     for name, (by_onednn, by_generated) in int8_rnn.KERNELS.items():
         table.add(
             name,

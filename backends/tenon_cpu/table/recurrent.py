@@ -8,7 +8,9 @@ from tenon_cpu.onednn import available as onednn
 from tenon_cpu.onednn import rnn
 
 _WORK = f"{rnn.LEAST:,} multiplications of states or more; numba"
-_PAYS = Condition("pays(w_hh, sizes)", _WORK, {"pays": rnn.pays}, "sum(sizes) * w_hh.size")
+_IS_FASTER = Condition(
+    "is_faster(w_hh, sizes)", _WORK, {"is_faster": rnn.is_faster}, "sum(sizes) * w_hh.size"
+)
 _PLAIN_STATES = Condition("w_hr is None", "states are not projected")
 
 
@@ -32,7 +34,7 @@ def add_to(table: KernelTable) -> None:
             KernelRow(
                 "oneDNN, compiled loop in float32",
                 rnn.in_float32(kernel),
-                (short, *projected, _PAYS),
+                (short, *projected, _IS_FASTER),
                 installed=onednn,
             ),
             KernelRow("reference, in float32", rnn.in_float32(reference), (short,), installed=onednn),

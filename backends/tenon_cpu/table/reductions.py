@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tenon.extend import Condition, KernelRow, KernelTable, asks, itself, size_at_least
+from tenon.extend import Condition, KernelRow, KernelTable, itself, requires, size_at_least
 from tenon_cpu.jit.eager_ops import along_axis as eager_along_axis
 from tenon_cpu.jit.eager_ops import sums as eager_sums
 from tenon_cpu.jit.eager_ops.calls import MIN_ELEMENTS
@@ -38,7 +38,7 @@ def add_to(table: KernelTable) -> None:
         KernelRow("compiled", eager_sums.sum_to, (size_at_least("x", MIN_ELEMENTS),), _DECLINED),
         KernelRow("NumPy", direct.sum_to),
     )
-    runs = asks(eager_along_axis.runs, "axes are the last ones, and hold 32 elements or more")
+    runs = requires(eager_along_axis.runs, "axes are the last ones, and hold 32 elements or more")
     for name in ("amax", "amin", "prod"):
         table.add(name, KernelRow("compiled", getattr(eager_along_axis, name), (NO_OUT, *_LARGE, runs)))
     table.add(

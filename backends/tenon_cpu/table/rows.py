@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tenon.extend import Condition, KernelRow, KernelTable, OpNamespace, asks, size_at_least
+from tenon.extend import Condition, KernelRow, KernelTable, OpNamespace, requires, size_at_least
 from tenon.ops import layer_norm as _layer_norm
 from tenon.ops import log_softmax as _log_softmax
 from tenon.ops import softmax as _softmax
@@ -94,7 +94,7 @@ _LONG_CHANNELS = Condition(
 )
 _ONE_EACH = "one float32 vector in C order for each of the channels"
 _CLASSES = (_IMAGES, size_at_least("x", MIN_ELEMENTS), indices("target"), *floats("x", "weight?"))
-_SHAPES = asks(eager_losses.shapes_fit, "target and weight have the shapes that x requires")
+_SHAPES = requires(eager_losses.shapes_fit, "target and weight have the shapes that x requires")
 _TOTALS = Condition(
     "total.shape == (x.shape[0], 1, *x.shape[2:])", "total has one element for each target", {}, "total.shape"
 )
@@ -154,7 +154,7 @@ def add_to(table: KernelTable) -> None:
 
 
 def _add_norms(table: KernelTable) -> None:
-    affine = asks(_affine_fits, "weight and bias have the shape of the normalised axes")
+    affine = requires(_affine_fits, "weight and bias have the shape of the normalised axes")
     table.add(
         "layer_norm",
         KernelRow(
@@ -179,7 +179,7 @@ def _add_norms(table: KernelTable) -> None:
                 Condition("needs[0]", "the gradient of x is needed", {}, "needs"),
                 *floats("x", "g", "mean", "deviation", "weight?"),
                 same_shape("g", "x"),
-                asks(_weight_fits, "weight has the shape of the normalised axes"),
+                requires(_weight_fits, "weight has the shape of the normalised axes"),
             ),
         ),
         KernelRow(
@@ -197,8 +197,8 @@ def _add_norms(table: KernelTable) -> None:
         _FLOAT_X,
         size_at_least("x", _BLOCKED),
         _IMAGES,
-        asks(_blocked, "x can be brought into oneDNN's blocks"),
-        asks(_vectors, f"weight and bias: {_ONE_EACH}"),
+        requires(_blocked, "x can be brought into oneDNN's blocks"),
+        requires(_vectors, f"weight and bias: {_ONE_EACH}"),
     )
     table.add(
         "batch_norm",
@@ -225,8 +225,8 @@ def _add_norms(table: KernelTable) -> None:
                 Condition("weight is not None", "there is a weight"),
                 size_at_least("x", _BLOCKED),
                 _IMAGES,
-                asks(_blocked_pair, "x and g can be brought into oneDNN's blocks"),
-                asks(_kept_vectors, f"weight, mean and deviation: {_ONE_EACH}"),
+                requires(_blocked_pair, "x and g can be brought into oneDNN's blocks"),
+                requires(_kept_vectors, f"weight, mean and deviation: {_ONE_EACH}"),
             ),
             _NO_PRIMITIVE,
             onednn,
@@ -252,7 +252,7 @@ def _add_norms(table: KernelTable) -> None:
                 _FLOAT_X,
                 _IMAGES,
                 contiguous("x"),
-                asks(_known_vectors, f"weight, bias, mean and variance: {_ONE_EACH}"),
+                requires(_known_vectors, f"weight, bias, mean and variance: {_ONE_EACH}"),
             ),
             installed=onednn,
         ),

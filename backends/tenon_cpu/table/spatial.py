@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon import ops
-from tenon.extend import Attr, Condition, Kernel, KernelRow, KernelTable, asks, size_at_least
+from tenon.extend import Attr, Condition, Kernel, KernelRow, KernelTable, requires, size_at_least
 from tenon.ops.spatial.resampling import pads_few_elements
 from tenon_cpu.jit.eager_ops import pooling as eager_pooling
 from tenon_cpu.jit.eager_ops import spatial as eager_spatial
@@ -28,7 +28,7 @@ _FLOATS = frozenset((FLOAT, *SHORT))
 _FASTER = ", by Winograd's algorithm where that is faster"
 _LARGE = (size_at_least("x", MIN_ELEMENTS), *floats("x"))
 _LINES = rank("x", "== 3", "x has one axis of space")
-_WINDOWS_2X2 = asks(eager_pooling.is_2x2, "windows of 2 by 2 with stride 2")
+_WINDOWS_2X2 = requires(eager_pooling.is_2x2, "windows of 2 by 2 with stride 2")
 _SPACES = rank("x", "<= 5")
 _ALL_SIZES = Condition("0 not in sizes", "no size is 0", {}, "sizes")
 
@@ -51,10 +51,10 @@ def _by_winograd(name: str) -> Condition:
     geometry = "tuple(stride), tuple(padding), tuple(dilation), groups"
     return Condition(
         f"{window} == (3, 3) and {first}.dtype == float32"
-        f" and pays_for({kind!r}, {first}.shape, {second}.shape, {sizes}, {geometry})",
+        f" and is_faster_for({kind!r}, {first}.shape, {second}.shape, {sizes}, {geometry})",
         "float32, windows of 3 by 3, stride and dilation 1, no groups, whole blocks of channels, and fewer"
         " operations and bytes by Winograd's algorithm",
-        {"float32": FLOAT, "pays_for": winograd.pays_for},
+        {"float32": FLOAT, "is_faster_for": winograd.is_faster_for},
         f"{first}.dtype, {first}.shape, {second}.shape",
     )
 
@@ -163,7 +163,7 @@ def add_to(table: KernelTable) -> None:
     for name in ("conv", "convolution", "conv_input_grad", "conv_weight_grad"):
         table.add(name, *_convolutions(name))
     _add_pools(table)
-    many = asks(_many_edges, "many edges")
+    many = requires(_many_edges, "many edges")
     table.add("resample", KernelRow("compiled, axis by axis", eager_spatial.resample, (*_LARGE, many)))
     grad = (size_at_least("g", MIN_ELEMENTS), many, *floats("g"))
     table.add("resample_grad", KernelRow("compiled, axis by axis", eager_spatial.resample_grad, grad))
@@ -178,8 +178,8 @@ def add_to(table: KernelTable) -> None:
 
 
 def _add_pools(table: KernelTable) -> None:
-    overlapping = asks(pooling.overlapping, "windows of planes or volumes that overlap, x in C order")
-    both = asks(pooling.overlapping_grad, "windows of planes or volumes that overlap, arrays in C order")
+    overlapping = requires(pooling.overlapping, "windows of planes or volumes that overlap, x in C order")
+    both = requires(pooling.overlapping_grad, "windows of planes or volumes that overlap, arrays in C order")
     nan = "NaN or the lowest finite number in the result, and where oneDNN has only a slow kernel"
     table.add(
         "max_pool",
@@ -189,7 +189,7 @@ def _add_pools(table: KernelTable) -> None:
         KernelRow(
             "NumPy, rows and then columns",
             numpy_pooling.max_pool,
-            (asks(numpy_pooling.side_by_side, "planes in C order, windows that do not overlap"),),
+            (requires(numpy_pooling.side_by_side, "planes in C order, windows that do not overlap"),),
         ),
     )
     arrays = (size_at_least("x", MIN_ELEMENTS), *floats("g", "x", "out"), same_shape("g", "out"))
@@ -200,17 +200,17 @@ def _add_pools(table: KernelTable) -> None:
         KernelRow(
             "compiled, windows of 2 by 2",
             eager_pooling.max_pool_2x2_grad,
-            (*arrays, _WINDOWS_2X2, asks(_matches_2x2, "one gradient for each window")),
+            (*arrays, _WINDOWS_2X2, requires(_matches_2x2, "one gradient for each window")),
         ),
         KernelRow("compiled", eager_pooling.max_pool_grad, (rank("x", ">= 4"), *arrays)),
         KernelRow(
             "NumPy, by bits",
             numpy_pooling.max_pool_grad,
-            (asks(_side_by_side, "planes in C order, windows that do not overlap"),),
+            (requires(_side_by_side, "planes in C order, windows that do not overlap"),),
             "NaN in the result",
         ),
     )
-    means = asks(_one_each, "one mean of each plane")
+    means = requires(_one_each, "one mean of each plane")
     table.add(
         "adaptive_avg_pool",
         KernelRow(
@@ -229,7 +229,7 @@ def _add_pools(table: KernelTable) -> None:
         KernelRow(
             "NumPy, one number a plane",
             numpy_pooling.adaptive_avg_pool_grad,
-            (asks(_one_gradient_each, "one gradient for each plane, of float32 or float64"),),
+            (requires(_one_gradient_each, "one gradient for each plane, of float32 or float64"),),
         ),
     )
     table.add(

@@ -54,7 +54,7 @@ def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = No
     outputs = tuple(kept[ref] for ref in graph.outputs)
     structured = all(
         isinstance(r, Result) or is_plain(r) for r in graph.signature.returned
-    ) and _is_plain_nest(graph.signature.out_spec)
+    ) and _is_plain_structure(graph.signature.out_spec)
     written.graph.output(graph.signature.unflatten(outputs) if structured else outputs)
     root: dict[str, Tensor | Module] = dict(graph_state(graph))
     if layers is not None:
@@ -84,10 +84,10 @@ def _at(module: Module, path: str) -> object:
     return None if holder is None else getattr(holder, name, None)
 
 
-def _is_plain_nest(spec: TreeSpec) -> bool:
+def _is_plain_structure(spec: TreeSpec) -> bool:
     """Whether a structure has tuples, lists and dictionaries only, which a graph can return."""
     return spec.is_leaf() or (
-        spec.type in (tuple, list, dict) and all(map(_is_plain_nest, spec.children_specs))
+        spec.type in (tuple, list, dict) and all(map(_is_plain_structure, spec.children_specs))
     )
 
 

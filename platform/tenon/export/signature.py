@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError
-from tenon.export.values import same_nest
+from tenon.export.values import same_structure
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
 
@@ -76,7 +76,7 @@ class Signature:
         ArgumentError unless structure and plain values are those of the capture.
         """
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
-        if spec != self.in_spec and not same_nest(spec, self.in_spec):
+        if spec != self.in_spec and not same_structure(spec, self.in_spec):
             raise ArgumentError(
                 f"the captured function takes {described(self.in_spec)}, but was given {described(spec)}. "
                 "Pass arguments in the structure of the examples."

@@ -193,7 +193,7 @@ def _refuse(tag: str, body: Json) -> Plain:
     raise BundleError(f"an unknown value {{{tag!r:.80}: {body!r:.80}}}.")
 
 
-def same_nest(a: TreeSpec, b: TreeSpec) -> bool:
+def same_structure(a: TreeSpec, b: TreeSpec) -> bool:
     """Whether two structures are the same in a file, which has no classes of named tuples."""
     return bool(encode_spec(a) == encode_spec(b))
 

@@ -193,7 +193,7 @@ class Backend:
         """Memory statistics of the device."""
         raise BackendError(f"backend {self.name!r} does not report its memory.")
 
-    def attends(self, query: Array, key: Array, value: Array) -> bool:
+    def has_attention_kernel(self, query: Array, key: Array, value: Array) -> bool:
         """Return whether the fused op ``attention`` is faster than its parts for these arrays; by default
         False."""
         return False

@@ -42,7 +42,7 @@ class Condition:
 
     ``code`` is a Python expression over the op's arguments, ``says`` its description in words. ``names`` maps
     further names in ``code`` to values; ``shown`` is an expression whose value is reported if the condition
-    is false. Create one by the functions below, or by ``asks`` from a predicate of your own.
+    is false. Create one by the functions below, or by ``requires`` from a predicate of your own.
     """
 
     code: str
@@ -80,7 +80,7 @@ def itself(x: Operand) -> Operand:
     return x
 
 
-def asks(question: Callable[..., object], says: str) -> Condition:
+def requires(question: Callable[..., object], says: str) -> Condition:
     """Return the condition that the predicate ``question`` is true; ``says`` describes it in words.
 
     It is called with the arguments of the op that its parameters name.
@@ -377,9 +377,9 @@ __all__ = [
     "Condition",
     "KernelRow",
     "KernelTable",
-    "asks",
     "dtype_is",
     "itself",
+    "requires",
     "select",
     "size_at_least",
 ]

@@ -1,7 +1,7 @@
 """Accelerated loops of the random stream: a backend may replace NumPy's, with identical bits.
 
-A backend registers an object with the methods of ``Loops`` by ``use``. ``worth(n)`` is called first, with the
-number of words of a draw.
+A backend registers an object with the methods of ``Loops`` by ``use``. ``is_faster(n)`` is called first, with
+the number of words of a draw.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 class Loops(Protocol):
     """The loops that a backend may accelerate."""
 
-    def worth(self, words: int) -> bool:
+    def is_faster(self, words: int) -> bool:
         """Return whether the other methods are faster than NumPy for a draw of this many words."""
 
     def words(self, bits: np.random.MT19937, out: np.ndarray) -> bool:
@@ -45,4 +45,4 @@ def use(loops: Loops | None) -> None:
 def loops_for(words: int) -> Loops | None:
     """Return the registered loops if they are faster for this number of words; None to use NumPy."""
     loops = _State.loops
-    return loops if loops is not None and loops.worth(words) else None
+    return loops if loops is not None and loops.is_faster(words) else None

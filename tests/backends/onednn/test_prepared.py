@@ -135,7 +135,7 @@ def test_an_image_of_three_channels_comes_in_plain_and_goes_out_blocked():
 @pytest.mark.parametrize("always", [True, False], ids=["winograd", "direct"])
 @pytest.mark.parametrize("names", [("mul",), ("add",), ("mul", "add"), ("added",), ("mul", "add", "added")])
 def test_an_epilogue_scales_shifts_and_adds_and_keeps_nan(monkeypatch, names, always):
-    monkeypatch.setattr(winograd, "pays", lambda problem: always)
+    monkeypatch.setattr(winograd, "is_faster", lambda problem: always)
     x, weight, bias, g, attrs = convolution(2, CONVOLUTIONS[0])
     x[0, 0, 4, 4] = np.nan
     ins, (expected,) = (x, weight, bias), wanted("convolution", (x, weight, bias), attrs)

@@ -71,17 +71,17 @@ class _Numba:
     def __init__(self) -> None:
         self.module: types.ModuleType | None = None
         self._reason: str | None = None
-        self._asked = False
+        self._checked = False
         self._store: Store | None = None
 
     @property
     def reason(self) -> str | None:
         """Why there are no kernels; None if there are."""
-        if not self._asked:
+        if not self._checked:
             with _lock:
-                if not self._asked:
+                if not self._checked:
                     self._reason = self._find()
-                    self._asked = True
+                    self._checked = True
         return self._reason
 
     def load(self) -> types.ModuleType:

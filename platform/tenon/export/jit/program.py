@@ -104,7 +104,7 @@ class Program:
 
     def check(self, *args: Any) -> None:  # of any type
         """Raise ArgumentError, ShapeError or DTypeError unless the trace holds for these arguments."""
-        leaves, spec = tree_flatten(self.nest(args))
+        leaves, spec = tree_flatten(self.structured(args))
         own = self.graph.signature.in_spec
         if spec != own:
             raise ArgumentError(
@@ -130,7 +130,7 @@ class Program:
             self._known.clear()
         self._known.add(key)
 
-    def nest(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:  # of any type
+    def structured(self, args: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:  # of any type
         """Return arguments in the order of ``arguments`` as those of the traced call."""
         positional, named = self.graph.signature.in_spec.children_specs
         count = len(positional.children_specs)
@@ -226,7 +226,7 @@ class _TraceWriter(Writer):
 
     def _arguments(self) -> None:
         placeholders = [self.graph.placeholder(name) for name in self.program.arguments]
-        args, kwargs = self.program.nest(placeholders)
+        args, kwargs = self.program.structured(placeholders)
         named = {node.label: node for node in self.source.arguments}
         leaves = iter(self.source.signature.arguments)
 

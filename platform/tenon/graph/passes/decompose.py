@@ -36,7 +36,7 @@ def decompose(graph: Graph, backend: Backend) -> None:
         replacement = None
         if node.kind == "call" and isinstance(node.op, Composite) and "layouts" not in node.attrs:
             together = not _elementary(node) and _fuses(node, backend, known)
-            if together or _dissolves(node, backend):
+            if together or _should_decompose(node, backend):
                 replacement = parts(node)
         if replacement is None:
             nodes.append(node)
@@ -109,7 +109,7 @@ def _one_cluster(node: Node, backend: Backend) -> bool:
         return False
 
 
-def _dissolves(node: Node, backend: Backend) -> bool:
+def _should_decompose(node: Node, backend: Backend) -> bool:
     """Whether to replace ``node`` by independent calls: there is no better kernel, and no precision is lost.
 
     Floats of 16 bits would be rounded after every part.

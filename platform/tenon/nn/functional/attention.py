@@ -144,7 +144,7 @@ def _is_fused(query: Tensor, key: Tensor, value: Tensor) -> bool:
     q, k = query.raw, key.raw
     if WATCHERS.recorder is not None and WATCHERS.recorder.any_size:
         return bool(2 < q.ndim < 5 and q.shape[:-2] == k.shape[:-2] and k.shape == value.raw.shape)
-    return bool(query._backend.attends(q, k, value.raw))
+    return bool(query._backend.has_attention_kernel(q, k, value.raw))
 
 
 def _matmul_heads(x: Tensor, y: Tensor, name: str, grouped: bool) -> Tensor:

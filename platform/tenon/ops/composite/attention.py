@@ -2,8 +2,8 @@
 
 The weights are not kept. The gradient recomputes them from the maximum of each row of scores and the
 reciprocal of its sum of exponentials, so a backend can process both passes in blocks of queries.
-``Backend.attends`` returns for which arrays it does; elsewhere the decomposition, which keeps the weights, is
-faster.
+``Backend.has_attention_kernel`` returns whether it does so for given arrays; for others the decomposition,
+which keeps the weights, is faster.
 """
 
 from __future__ import annotations
