@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from tenon.kernels.kernel_table import KernelTable as KernelTable
     from tenon.kernels.kernel_table import dtype_is as dtype_is
     from tenon.kernels.kernel_table import itself as itself
+    from tenon.kernels.kernel_table import requires as asks  # the former name
     from tenon.kernels.kernel_table import requires as requires
     from tenon.kernels.kernel_table import size_at_least as size_at_least
     from tenon.kernels.short_kernels import ShortKernel as ShortKernel
@@ -174,6 +175,7 @@ _TARGETS = {
     "Thunk": "tenon.kernels.compiler:Thunk",
     "Trace": "tenon.export.tracing:Trace",
     "Vectors": "tenon.export.vectors:Vectors",
+    "asks": "tenon.kernels.kernel_table:requires",  # the former name
     "backend_for": "tenon.kernels.backend:backend_for",
     "capture": "tenon.export.capture:capture",
     "captured_values": "tenon.export.recorder:captured_values",

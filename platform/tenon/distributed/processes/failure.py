@@ -342,6 +342,10 @@ def monitor() -> MonitorClient | None:
     return None if _guard is None else _guard.monitor
 
 
+testimony = monitor
+"""The former name of ``monitor``, for scripts."""
+
+
 def fail(error: BaseException, code: int = 1) -> NoReturn:
     """Report ``error`` as this rank's failure and end the job; in a job of one rank, raise it."""
     if _guard is None:
