@@ -88,7 +88,6 @@ if TYPE_CHECKING:
     from tenon.kernels.kernel_table import KernelTable as KernelTable
     from tenon.kernels.kernel_table import dtype_is as dtype_is
     from tenon.kernels.kernel_table import itself as itself
-    from tenon.kernels.kernel_table import requires as asks  # the former name
     from tenon.kernels.kernel_table import requires as requires
     from tenon.kernels.kernel_table import size_at_least as size_at_least
     from tenon.kernels.short_kernels import ShortKernel as ShortKernel
