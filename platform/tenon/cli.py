@@ -127,7 +127,7 @@ def plugins(short: bool, resolve: bool, check: bool) -> None:
     from tenon.plugins.diagnose import broken_targets, plugin_report
 
     host = _quiet_host()
-    with _warnings_shown_below():
+    with _plugin_warnings_ignored():
         report = plugin_report(host)
         broken = broken_targets(host) if resolve else []
     console = _console()
@@ -150,7 +150,7 @@ def doctor(context: click.Context) -> None:
         return
     console = _console()
     host = _quiet_host()
-    with _warnings_shown_below():
+    with _plugin_warnings_ignored():
         sections = examine(host)
     for title, rows in sections:
         _print_rows(console, title, rows)
@@ -159,7 +159,7 @@ def doctor(context: click.Context) -> None:
 @doctor.command()
 @click.argument("op", required=False)
 @click.option("--shape", "shapes", multiple=True, help="64x128, 64:int64, 128x64.T, =0.5, none.")
-@click.option("--dtype", default="float32", show_default=True, help="Where --shape has no dtype.")
+@click.option("--dtype", default="float32", show_default=True, help="The dtype of shapes that name none.")
 @click.option("--attr", "attrs", multiple=True, help="An argument that is not an array, such as axis=1.")
 @click.option("--device", default="cpu", show_default=True)
 def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[str, ...], device: str) -> None:
@@ -250,11 +250,11 @@ def _quiet_host() -> Host:
     """The process's host, without its warning, as the commands show failures themselves."""
     from tenon.plugins.manager import host
 
-    with _warnings_shown_below():
+    with _plugin_warnings_ignored():
         return host()
 
 
-def _warnings_shown_below() -> warnings.catch_warnings[None]:
+def _plugin_warnings_ignored() -> warnings.catch_warnings[None]:
     return warnings.catch_warnings(action="ignore", category=PluginWarning)
 
 

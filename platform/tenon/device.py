@@ -89,7 +89,7 @@ DeviceLike: TypeAlias = Device | str | int | None
 
 
 def _check_plugin(name: str) -> None:
-    """DeviceError unless a plugin has a backend of this name."""
+    """Raise DeviceError unless a plugin has a backend of this name."""
     from tenon.kernels.backend import device_types  # finding plugins takes time, and scripts rarely have one
 
     types = device_types()

@@ -1,4 +1,4 @@
-"""``from_numpy`` of a view: the tensor reaches, shares and saves the view's own extent, and nothing beside it."""
+"""``from_numpy`` of a view: the tensor reaches, shares and saves the view's own extent, and nothing outside it."""
 
 import io
 import mmap

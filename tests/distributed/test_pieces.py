@@ -32,7 +32,7 @@ if communicator.rank == 0:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_pieces_under_way_do_not_mix(size):
+def test_pieces_in_flight_do_not_mix(size):
     done = launch(size, ["-c", PROGRAM], TENON_COMMUNICATOR="mpi-messages", TENON_MPI_NODES=str(size))
 
     assert done.stdout.split() == ["True"] * size, done.stdout + done.stderr

@@ -68,7 +68,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_chooses_the_attention_is_looked_at(twins, name):
+def test_attributes_of_the_attention_are_guarded(twins, name):
     twins.check(training(twins, lambda i, net: CHANGES[name](net) if i == 5 else None), calls=11, programs=2)
 
 

@@ -85,7 +85,7 @@ def graphs(draw, make):
 
 
 def numbers(graph):
-    """Values of the scalar inputs that are left."""
+    """Values of the scalar inputs that remain."""
     return [0.3 for n in graph.nodes if n.function == "input"]
 
 

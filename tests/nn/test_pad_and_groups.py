@@ -1,4 +1,4 @@
-"""Padding never shares memory with its input and never takes away more than there is; groups need values."""
+"""Padding never shares memory with its input and never removes more than there is; groups need values."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_padding_by_nothing_or_less_makes_a_copy(mode, widths):
 
 
 def test_negative_circular_padding_cannot_take_away_more_than_there_is():
-    with pytest.raises(RuntimeError, match="takes away more than there is at dimension 2"):
+    with pytest.raises(RuntimeError, match="removes more elements than there are in dimension 2"):
         F.pad(tenon.ones(1, 1, 4), (-3, -2), mode="circular")
     assert F.pad(tenon.ones(1, 1, 4), (-3, -1), mode="circular").shape == (1, 1, 0)
 

@@ -40,7 +40,7 @@ def both(array, grad=True):
 
 
 def flat(result):
-    """The tensors in a nest of tuples and packed sequences."""
+    """The tensors in a nested structure of tuples and packed sequences."""
     if isinstance(result, nn.utils.rnn.PackedSequence | torch.nn.utils.rnn.PackedSequence):
         return [result.data]
     if isinstance(result, tuple):
@@ -160,7 +160,7 @@ def test_unbatched_input_takes_unbatched_states(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_input_may_lie_askew_in_memory(kind):
+def test_input_need_not_be_contiguous(kind):
     layers = pair(kind, 5, 7)
 
     agree(layers, lambda _, layer, x: layer(x.permute(2, 1, 0)[::2]), [both(numbers(5, 3, 8))])
@@ -284,7 +284,7 @@ def test_autocast_gives_torchs_dtypes(kind):
     assert made[0] == made[1]
 
 
-def test_dropout_lies_between_layers_and_only_in_training():
+def test_dropout_applies_between_layers_and_only_in_training():
     tenon.manual_seed(0)
     layer = nn.GRU(4, 16, num_layers=2, dropout=1.0)
     zeroed = layer(tenon.randn(3, 2, 4))[0]

@@ -137,7 +137,7 @@ def call_of(case: Case) -> Any:
 
 
 def variations(case: Case) -> Iterator[tuple[Operand | None, ...]]:
-    """What is asked of a case: of its name's first case everything, of the others dtypes that all share."""
+    """The checks of a case: all for the first case of a name, and the dtypes that all share for the others."""
     kinds = [s[0] for s in slots(call_of(case))]
     if not kinds:
         return
@@ -181,7 +181,7 @@ def variations(case: Case) -> Iterator[tuple[Operand | None, ...]]:
 
 
 class Outcome:
-    """What came of a call in one library: parts of the result, gradients, second gradients, or an error."""
+    """The outcome of a call in one library: parts of the result, gradients, second gradients, or an error."""
 
     def __init__(
         self, lib: Any, case: Case, operands: tuple[Operand | None, ...], compiled: bool = False
@@ -267,23 +267,23 @@ def compare(
             return "computes", f"{type(theirs.error).__name__}: {_first(theirs.error)}"
         family = next((f for f in FAMILIES if isinstance(theirs.error, f)), Exception)
         if not isinstance(ours.error, family):
-            return "error", f"{_said(ours.error)} | torch {_said(theirs.error)}"
+            return "error", f"{_text(ours.error)} | torch {_text(theirs.error)}"
         return None
     if ours.error is not None:
-        return "refuses", _said(ours.error)
+        return "refuses", _text(ours.error)
     names = [str(o.dtype) for o in operands if o is not None and o.number is None]
     for what, expected in theirs.parts.items():
         found = ours.parts.get(what)
         if found is None:
             if ours.no_gradient is not None:
-                return f"refuses {what}", _said(ours.no_gradient)
+                return f"refuses {what}", _text(ours.no_gradient)
             return f"no {what}", ""
         difference = _difference(found, expected, names, 1 if what == "result" else 10)
         if difference:
             return f"{difference[0]} of {what}", difference[1]
     more = set(ours.parts) - set(theirs.parts)
     return (
-        (f"computes {min(more)}", _said(theirs.no_gradient) if theirs.no_gradient else "") if more else None
+        (f"computes {min(more)}", _text(theirs.no_gradient) if theirs.no_gradient else "") if more else None
     )
 
 
@@ -339,5 +339,5 @@ def _first(error: BaseException) -> str:
     return (str(error).splitlines() or [""])[0][:160]
 
 
-def _said(error: BaseException) -> str:
+def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {_first(error)}"

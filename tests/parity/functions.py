@@ -20,13 +20,13 @@ from parity.sides import (
 import tenon
 from tenon.errors import TenonError
 
-#: torch's exceptions are told apart by these; ours must be of the same family.
+#: Families of exceptions that torch distinguishes; ours must be of the same family.
 FAMILIES = (IndexError, NotImplementedError, TypeError, ValueError, RuntimeError)
 SEED = 5
 
 
 class Outcome:
-    """What one library made of a call: its results and leaves, or an error."""
+    """The outcome of a call in one library: its results and leaves, or an error."""
 
     def __init__(self, lib: Any, name: str, call: Any, dtype: str, strided: bool, up_to: str | None) -> None:
         self.side = Side(lib, dtype, strided)
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def _called(side: Side, name: str, args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Call ``name``; one that writes into its first argument gets a copy that is no leaf."""
+    """Call ``name``; one that writes into its first argument gets a copy that is not a leaf."""
     method = name.startswith("Tensor.")
     short = name.rpartition(".")[2]
     writes = (short.endswith("_") and not short.endswith("__")) or kwargs.get("inplace")

@@ -21,7 +21,7 @@ def lines_without_reason(path):
 
 
 @pytest.mark.slow
-def test_any_stands_with_a_reason():
+def test_any_is_used_with_a_reason():
     found = [
         f"{path.relative_to(ROOT)}:{number}"
         for top in ("platform/tenon", "plugins", "backends")

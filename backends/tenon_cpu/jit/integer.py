@@ -19,7 +19,7 @@ from tenon_cpu.jit.integer_code import PANEL, TABLE, text
 from tenon_cpu.jit.loops import rounding
 from tenon_cpu.onednn.primitives import address_of
 
-#: Rows that use one panel of the weight before the next is read; multiplications that need a second thread.
+#: Rows that use a panel of the weight before the next is read; multiplications from which threads are used.
 _GROUP, _SHARED = 48, 1 << 18
 _FLOAT = np.dtype(np.float32)
 
@@ -40,10 +40,11 @@ def panels(weight: np.ndarray) -> np.ndarray:
 
 
 class Product:
-    """``target[row] = source[row] @ weight.T``; a row is the runs at ``taps`` behind its index in ``places``.
+    """``target[row] = source[row] @ weight.T``, where rows of ``source`` are gathered.
 
-    ``source`` holds int16, and two numbers of padding at its end for the last pair. The results are
-    ``sums * scale + bias``, but at least ``least``, as float32, or as uint8 with ``out``, a step and a zero
+    A row consists of the runs of ``inner`` numbers that begin at its index in ``places`` plus each of
+    ``taps``. ``source`` holds int16, and two numbers of padding at its end for the last pair. The results are
+    ``sums * scale + bias``, but at least ``least``: float32, or uint8 if ``out`` gives a step and a zero
     point.
     """
 
@@ -93,7 +94,7 @@ class Product:
 
 
 class Rows:
-    """``size`` numbers of 16 bits: rows of ``inner`` numbers from ``places`` on, and zeros around them."""
+    """``size`` numbers of 16 bits: rows of ``inner`` numbers, which begin at ``places``, between zeros."""
 
     def __init__(self, size: int, places: np.ndarray, inner: int) -> None:
         self.source = np.zeros(size + 2, np.uint16)

@@ -69,8 +69,10 @@ _reasons: list[object] = []
 
 
 def register(namespace: str, functions: Mapping[str, object], bare: Iterable[str] = ()) -> None:
-    """Register the public functions of a namespace; ``bare`` ones, which take no tensor, only modes
-    override."""
+    """Register the public functions of a namespace.
+
+    ``bare`` names those that take no tensor, so that only modes override them.
+    """
     members = {n: f for n, f in functions.items() if isinstance(f, FunctionType)}
     guard(members.values(), int(namespace != "torch.Tensor"), REROUTING)
     NAMESPACES.setdefault(namespace, {}).update(members)

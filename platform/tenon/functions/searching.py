@@ -51,7 +51,7 @@ def where(
 ) -> Any:  # a tensor; without ``input`` a tuple of them
     """Return elements of ``input`` where ``condition`` is true, and of ``other`` elsewhere (torch.where).
 
-    All are broadcast; ``input`` and ``other`` may be numbers. Of ``condition`` alone, return the indices
+    All are broadcast; ``input`` and ``other`` may be numbers. With ``condition`` alone, return the indices
     where it is not zero, as a tuple. DTypeError unless ``condition`` is a bool tensor.
     """
     if input is None and other is None:
@@ -93,8 +93,8 @@ def searchsorted(
 ) -> Tensor:
     """Return the indices at which ``input`` can be inserted into ``sorted_sequence`` so that it stays sorted.
 
-    The sequence ascends along its last axis, or is sorted by the indices ``sorter``. Before equal elements,
-    unless ``right`` or ``side="right"``. Indices are int64, or int32 with ``out_int32``.
+    The sequence ascends along its last axis, or is sorted by the indices ``sorter``. The index is before
+    equal elements, unless ``right`` or ``side="right"``. Indices are int64, or int32 with ``out_int32``.
     """
     if side not in (None, "left", "right"):
         raise ArgumentError(f"torch.searchsorted(): side can only be 'left' or 'right' but got {side}")

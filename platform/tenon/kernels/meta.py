@@ -67,7 +67,7 @@ def _several(avals: Aval | tuple[Aval, ...]) -> tuple[Aval, ...]:
 
 
 def _of_numbers(op: Op) -> Kernel:
-    """Return ``op.infer`` as a kernel that of Python numbers only, as in gradient rules, returns a number."""
+    """Return ``op.infer`` as a kernel; of Python numbers alone, as in gradient rules, it returns a number."""
 
     def call(*args: Operand, **attrs: object) -> Operand:
         for a in args:

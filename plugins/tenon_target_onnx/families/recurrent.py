@@ -1,7 +1,7 @@
 """Recurrent layers over sequences of one length: ``LSTM``, ``GRU`` and ``RNN``.
 
 The order of gates differs between ONNX and PyTorch. Sequences of several lengths are written step by step.
-A batch that may be empty gets a row then, which is cut off again: onnxruntime ends the process for none.
+If the batch may be empty, a row is added and removed again, as onnxruntime aborts for an empty batch.
 """
 
 from __future__ import annotations

@@ -102,8 +102,8 @@ def _supports_weight_gradient(node: Node) -> bool:
 
 @form("conv_weight_grad", when=_supports_weight_gradient)
 def write_weight_gradient(b: Builder, node: Node) -> Value:
-    """Convolve the input with the gradient as its kernel; its images are the channels, over which sums
-    run."""
+    """Convolve the input with the gradient as the kernel; channels take the place of images, and the sums
+    run over images."""
     own, a = node.avals[0].dtype, node.attrs
     x, g = (b.value(v, wide(own)) for v in node.args)
     kernel, groups = node.avals[0].shape[2:], int(a["groups"])

@@ -74,7 +74,7 @@ def test_targets_outside_the_classes_are_named(rng, name):
         BACKEND.kernels[getattr(ops, name)](x, target, None)
 
 
-def test_nothing_but_absent_targets_has_no_mean(rng):
+def test_mean_of_ignored_targets_is_nan(rng):
     x, target = drawn(rng, (2, 70, 90))
     target[...] = -100
 
@@ -95,7 +95,7 @@ def test_pooling_to_one_place_is_a_mean_and_its_gradient_a_share(rng, shape):
     np.testing.assert_allclose(spread, np.broadcast_to(share, shape), rtol=1e-6)
 
 
-def test_windows_that_do_not_overlap_are_put_back_as_they_lie(rng):
+def test_windows_that_do_not_overlap_are_put_back_in_place(rng):
     x = rng.standard_normal((3, 4, 5, 2)).astype(np.float32)
     made = ops.fold_axis.forward(np, x, shape=(3, 12, 5), axis=1, step=3)
 

@@ -46,7 +46,7 @@ class Sizes:
     """What ``trace`` knows about the shapes of its arguments."""
 
     graph: CapturedGraph
-    #: Whether arguments of any shapes will do.
+    #: Whether arguments of any shape are valid.
     any_shape: bool = False
     #: Why axes keep the size of the example.
     reasons: dict[Axis, str] = field(default_factory=dict)
@@ -238,7 +238,7 @@ def _fits_any_shape(attrs: Mapping[str, Nested]) -> bool:
 
 
 def _reduce_all(graph: CapturedGraph) -> None:
-    """Leave out the axes of reductions over all of them."""
+    """Remove the axes argument of reductions over all axes."""
     for node in graph.calls:
         axes = node.attrs.get("axes")
         first = node.args[0] if node.args else None

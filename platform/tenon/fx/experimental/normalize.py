@@ -19,7 +19,7 @@ _PUBLIC: Any = sys.modules["tenon"]
 
 
 class NormalizeArgs(Transformer):
-    """Copies a graph with the arguments of functions and layers by name, and defaults that they leave out.
+    """Copies a graph with the arguments of functions and layers by name, and with defaults filled in.
 
     ``normalize_to_only_use_kwargs=False`` leaves arguments by position where the function takes them so.
     Calls that match several signatures are copied unchanged; run ``ShapeProp`` before, so that types decide.

@@ -127,14 +127,14 @@ def _transposed(
     if all(e < s for e, s in zip(extra, stride, strict=True)):
         result = f.conv_input_grad(x, weight, sizes=sizes, padding=padding, **attrs)
     else:
-        result = _far_padded(x, weight, sizes, padding, extra, attrs)
+        result = _with_large_output_padding(x, weight, sizes, padding, extra, attrs)
     if bias is not None:
         check_bias(weight.raw, bias.raw, result.raw.shape[1])
         result = result + bias.reshape((-1, *(1,) * rank))
     return result.squeeze(0) if added else result
 
 
-def _far_padded(
+def _with_large_output_padding(
     x: Tensor,
     weight: Tensor,
     sizes: Sequence[int],

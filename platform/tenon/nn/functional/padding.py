@@ -68,8 +68,8 @@ def _pad_axes(x: Tensor, pairs: list[tuple[int, int]], mode: str) -> Tensor:
         total = size + before + after
         if total < 0:
             raise ShapeError(
-                f"Negative padding ({before}, {after}) takes away more than there is at dimension {axis} of "
-                f"input {list(x.raw.shape)}."
+                f"Negative padding ({before}, {after}) removes more elements than there are in dimension "
+                f"{axis} of input {list(x.raw.shape)}."
             )
         if mode == "replicate" and size and total and min(before, after) <= -size:
             edge = size - 1 if before < 0 else 0  # cropped to nothing: the padding still repeats the edge
