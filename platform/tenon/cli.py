@@ -115,7 +115,7 @@ def _summary(command: Component) -> str:
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tenon-platform", prog_name="tenon")
 def main() -> None:
-    """Train models on one process or many; everything behind the names is a plugin."""
+    """Train models on one process or many; plugins provide what names refer to."""
 
 
 @main.command()

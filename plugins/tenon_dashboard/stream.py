@@ -61,7 +61,7 @@ class EventStream:
         self._part = "start"
         #: Whether every event so far was one line, so that many can be read at once.
         self._lines = True
-        #: The values beside the events: ``schemaVersion``, ``distributedInfo``, ``deviceProperties``, ...
+        #: The values other than events: ``schemaVersion``, ``distributedInfo``, ``deviceProperties``, ...
         self.header: JsonObject = {}
 
     @property

@@ -2,7 +2,7 @@
 
 With ``mpirun --with-ft ulfm`` calls that need a killed rank raise instead of ending the job. The first rank
 to notice revokes the communicator, so that the calls of all others raise as well, and the survivors shrink it
-to one of their own. MPICH has the functions too, but its launcher ends the job all the same. ULFM does not
+to one of their own. MPICH has the functions too, but its launcher ends the job anyway. ULFM does not
 cover windows of shared memory, hence this works with messages only.
 """
 

@@ -1,4 +1,4 @@
-"""Load mpi4py and the MPI library behind it, or raise an error that states how to install them."""
+"""Load mpi4py and the MPI library that it uses, or raise an error that states how to install them."""
 
 from __future__ import annotations
 

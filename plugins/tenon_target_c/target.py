@@ -36,7 +36,7 @@ class CTarget(Target):
     name = "c"
     ops = ops_in_c()
     dynamic = True
-    #: What ``run`` passes to the compiler beside the language and the warnings.
+    #: What ``run`` passes to the compiler besides the language and the warnings.
     optimization: Sequence[str] = _FAST
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:

@@ -41,14 +41,14 @@ class OnnxProgram:
         if self._model.nbytes > LARGEST:
             raise errors.ArgumentError(
                 f"weights of {self._model.nbytes:,} bytes do not fit into one file of ONNX. Give the name "
-                "of a file: they then go to one beside it."
+                "of a file: they then go to one next to it."
             )
         return bytes_of(self._model)
 
     def save(
         self, destination: str | os.PathLike[str] | BinaryIO, *, external_data: bool | None = None
     ) -> None:
-        """Write the model to a file; with ``external_data`` its weights to a file beside it.
+        """Write the model to a file; with ``external_data`` its weights to a file next to it.
 
         Weights of 2 GB and more always are, even with False: no model file can hold them.
         """

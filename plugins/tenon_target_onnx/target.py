@@ -1,4 +1,4 @@
-"""``OnnxTarget``: models as ``model.onnx``, with weights beside it if they are larger than 2 GB.
+"""``OnnxTarget``: models as ``model.onnx``, with weights next to it if they are larger than 2 GB.
 
 ``run`` uses onnxruntime. Training steps are not written: ONNX has no state.
 """

@@ -140,7 +140,7 @@ class Builder:
     ) -> tuple[Value, ...]:
         """Write ``while``: ``body(number, values)`` returns the values after a step; return the last ones.
 
-        A body reads nothing but its arguments, as not every compiler takes more.
+        A body reads only its arguments, as not every compiler allows more.
         """
         first = self.full(0, INT32)
         given = [first, *initial]

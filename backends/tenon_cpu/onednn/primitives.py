@@ -343,7 +343,7 @@ def _after_fork() -> None:
     """Reset the handle of primitives that need threads which the forked child does not have.
 
     The child's copies of the objects are not destroyed; they end with the process. A NULL primitive makes
-    ``execute`` return a status instead of waiting for ever.
+    ``execute`` return a status instead of waiting forever.
     """
     for primitive in list(_live):
         if primitive.threads != 1:

@@ -7,7 +7,7 @@ and ``OPENBLAS_NUM_THREADS`` control both. OpenMP keeps the number per calling t
 A primitive may run on any thread, but not twice at the same time with the same memory objects: executions are
 cached per thread (``cache.py``).
 
-GNU OpenMP's workers do not survive a fork and a parallel region in the child would wait for them for ever, so
+GNU OpenMP's workers do not survive a fork and a parallel region in the child would wait for them forever, so
 a child gets one thread, and executions prepared before the fork raise an error there (``primitives.py``).
 """
 

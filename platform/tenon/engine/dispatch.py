@@ -152,7 +152,7 @@ def run(op: Op, args: Arguments, attrs: Attrs, compute: OpFunction | None = None
     finally:
         leave(token)
     if kind is _BFLOAT16 and promotion is not None and out.dtype.kind == "f":
-        out = out.astype(kind)  # NumPy widens it beside a Python number; PyTorch rounds the result back
+        out = out.astype(kind)  # NumPy widens it with a Python number; PyTorch rounds the result
     if not plan.new_array:
         return _view_or_several(plan, backend, out, track, args, raw, attrs)
     t = finish(plan, backend, out, track, lambda: record(plan, backend, args, raw, attrs))

@@ -13,7 +13,7 @@ from tenon.engine.value import Value
 
 #: Rank in PyTorch's promotion categories (bool < integer < floating < complex), by Python type.
 RANK = {bool: 0, int: 1, float: 2, complex: 3}
-#: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen beside a Python number: rank -1 makes
+#: The same by NumPy dtype kind. V is bfloat16, which NumPy would widen with a Python number: rank -1 makes
 #: ``run`` convert every number to it first.
 KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 

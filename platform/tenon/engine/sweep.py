@@ -280,7 +280,7 @@ class Sweep:
                 self.collected[key] = grad if previous is None else previous + grad
 
     # A custom Function that returns None for an input that requires grad sends an undefined gradient. As in
-    # PyTorch, the nodes behind are visited all the same: an op passes the None on, a Function receives zeros
+    # PyTorch, the nodes beyond are visited even so: an op passes the None on, a Function receives zeros
     # (or None, with ``set_materialize_grads(False)``), and hooks on nodes are called.
 
     def send_undefined(self, edge: Target) -> None:

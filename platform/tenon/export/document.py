@@ -104,7 +104,7 @@ def to_document(
 
 
 def views_of(graph: CapturedGraph) -> dict[Node, Json]:
-    """Return the states that lie in the memory of another, which is stored: its name, offset and strides."""
+    """Return the states that are views of another, which is stored: its name, offset and strides."""
     spans: list[tuple[int, int, bool, int, Node, np.ndarray]] = []
     for number, node in enumerate(graph.states):
         raw = node.value.raw if isinstance(node.value, Tensor) else node.value

@@ -70,7 +70,7 @@ class SizeRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What a program knows of the exported module beside its graph."""
+    """What a program knows of the exported module in addition to its graph."""
 
     #: The names of all leaves of the arguments, of those that are plain values too.
     arguments: tuple[str, ...] = ()

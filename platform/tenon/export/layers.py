@@ -76,7 +76,7 @@ class Layers:
     """The layers of ``graph`` by path, the path of each call that is one, and the labels of their tensors.
 
     A call is one if all of its weights are parameters and buffers ``path.weight``, ``path.bias`` and so on,
-    which nothing but calls of layers reads. Layers with tied weights share them.
+    which only calls of layers read. Layers with tied weights share them.
     """
 
     def __init__(self, graph: CapturedGraph) -> None:

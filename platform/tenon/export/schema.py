@@ -235,7 +235,7 @@ class _Reader:
         return tensor
 
     def _view(self, entry: Mapping[str, Json], aval: Aval) -> Tensor:
-        """Return a state that lies in the memory of another, which is stored."""
+        """Return a state that is a view of another, which is stored."""
         owner, offset, strides = _text(entry["of"]), entry["offset"], as_list(entry["strides"])
         base = self.arrays.get(owner)
         if base is None or not base.is_contiguous() or base.raw.dtype != aval.dtype or len(entry) != 3:

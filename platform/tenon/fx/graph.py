@@ -38,7 +38,7 @@ __all__ = ["CodeGen", "Graph", "PythonCode"]
 
 _PyTreeCodeGen, _PyTreeInfo = PyTreeCodeGen, PyTreeInfo
 _Namespace = Namespace
-#: Attributes of a graph that are pickled beside its nodes.
+#: Attributes of a graph that are pickled together with its nodes.
 _PICKLED = ("_codegen", "_co_fields", "_tracer_cls", "_tracer_extras")
 
 

@@ -39,7 +39,7 @@ def conditions(replay: Replay, names: Names) -> str:
 
 
 def placed(replay: Replay, names: Names) -> str:
-    """Return the check that parameters and state lie in the memory that the program is bound to."""
+    """Return the check that parameters and state are in the memory to which the program is bound."""
     return " and ".join(f"{names(t)}.raw is {names(raw)}" for t, raw in replay.places) or "True"
 
 

@@ -76,7 +76,7 @@ def lines(step: Step) -> list[str] | None:
 
 
 def _operands(step: Step) -> list[str]:
-    """Return the names of the operands; a number beside a float array becomes a 0-d array."""
+    """Return the names of the operands; with a float array, a number becomes a 0-d array."""
     kinds = {a.dtype for a in step.ins if isinstance(a, np.ndarray)}
     only = next(iter(kinds)) if len(kinds) == 1 else None
     names = []

@@ -43,7 +43,7 @@ class ProgramGradients:
         self.total = [0]
 
     def owns(self, array: np.ndarray) -> bool:
-        """Whether an output lies in the arena, which every run overwrites."""
+        """Whether an output is in the arena, which every run overwrites."""
         return array.base is self.arena
 
     def add(self, array: np.ndarray, final: FinalGradient) -> int:

@@ -66,7 +66,7 @@ class Replay:
         for tensor in self.touched:
             tensor._counter()
         self.changed = [(find, buffers[n]) for n, find in self.recording.changed if n in buffers]
-        #: The gradients that lie in the program's memory.
+        #: The gradients in the program's memory.
         self.program_gradients = ProgramGradients(self.backend, self.program.plan.arena, self._generate)
         #: The gradients of leaves after a run: a tensor, None, or the index of one in ``program_gradients``.
         self.gradients = [(final, self._final_gradient(final)) for final in self.recording.gradients]

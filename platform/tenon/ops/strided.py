@@ -1,4 +1,4 @@
-"""``as_strided``: views of the memory behind a tensor by any strides, and their gradients.
+"""``as_strided``: views of a tensor's storage with any strides, and their gradients.
 
 ``window`` is ``(shape, strides, offset)`` and ``base`` those of the viewed tensor, all in elements; the
 offset is relative to the first element of that tensor.

@@ -193,7 +193,7 @@ def tenon_recipes() -> Mapping[str, str]:
 def tenon_commands() -> Mapping[str, str]:
     """Command name -> target of a ``click.Command``; becomes ``tenon <name>``.
 
-    A ``tenon.extend.CommandTarget`` has a summary beside the target, for ``tenon --help``.
+    A ``tenon.extend.CommandTarget`` has a summary in addition to the target, for ``tenon --help``.
 
     Called: at the first use of the kind, when the command line names no built-in command.
     Mode: collect.

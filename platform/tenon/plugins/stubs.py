@@ -5,7 +5,7 @@ plugin declares. Third-party names work at run time but stay out of it: stubs ar
 
 All stubs are in the package ``tenon-stubs`` beside ``tenon``, where wheels and editable installs have it on
 the path. It is partial (PEP 561): checkers read every module that it lacks from tenon's sources. Pyright
-ignores ``.pyi`` files beside the sources of a package that has a stub package. Next: ``compat/stubs.py``.
+ignores ``.pyi`` files next to the sources of a package that has a stub package. Next: ``compat/stubs.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random numbers: PyTorch's CPU stream, and counter-based numbers beside it.
+"""Random numbers: PyTorch's CPU stream, and counter-based numbers.
 
 Two kinds of randomness, for two needs:
 

@@ -7,7 +7,7 @@
 - ``serial64``: one after another, two 53-bit uniforms for two numbers, of which the second may stay pending.
 
 ``unit32`` reproduces every bit with float32 and float64 passes of NumPy: a fused multiply-add is a product
-that is exact in float64, a sum, and one rounding to float32. Where all results lie in one binade that
+that is exact in float64, a sum, and one rounding to float32. Where all results are in one binade that
 rounding is an addition and a subtraction of a constant that shifts the excess bits out. All 2**24 radii
 and all 2**24 angles were compared with the compiled kernel; tests compare the stream with PyTorch.
 

@@ -35,7 +35,7 @@ class Draw:
     """Draws an array of ``shape`` and ``dtype`` with ``function``, each time that it is called.
 
     ``arguments`` are the numbers that it takes, by name, and ``arrays`` names those that are arrays of the
-    call. ``order`` has the axes as they lie in memory, in which numbers are drawn. Without a ``generator``
+    call. ``order`` has the axes in the order of memory, in which numbers are drawn. Without a ``generator``
     it is the process's.
     """
 
@@ -59,7 +59,7 @@ class Draw:
 
 
 def empty_in_order(shape: tuple[int, ...], dtype: np.dtype, order: Sequence[int] | None) -> np.ndarray:
-    """Return an uninitialised array whose axes lie in memory in ``order``."""
+    """Return an uninitialised array whose axes are in memory in ``order``."""
     if order is None:
         return np.empty(shape, dtype)
     return np.empty([shape[axis] for axis in order], dtype).transpose(np.argsort(order))

@@ -146,7 +146,7 @@ class MersenneTwister:
         return self._at
 
     def skip(self, n: int) -> None:
-        """Consume ``n`` words that lie in the buffer."""
+        """Consume ``n`` words of the buffer."""
         self._at += n
 
     def _refill(self) -> None:

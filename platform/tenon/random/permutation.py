@@ -76,7 +76,7 @@ def _shuffled(stream: MersenneTwister, n: int) -> np.ndarray | list[int] | range
 
 
 def _swap_in_rounds(values: np.ndarray, jumps: np.ndarray) -> np.ndarray:
-    """Do most swaps in vectorised rounds, in place; return the steps left over.
+    """Do most swaps in vectorised rounds, in place; return the remaining steps.
 
     A step may run as soon as no earlier step that has not run swaps one of its two positions. Every round
     reserves all positions for their earliest step and runs the steps for which both are reserved (Shun et

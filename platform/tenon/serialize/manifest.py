@@ -1,4 +1,4 @@
-"""The structure of a saved object as JSON, which a safetensors file has beside its tensors.
+"""The structure of a saved object as JSON, which a safetensors file has in addition to its tensors.
 
 Numbers, strings, None and lists are encoded as JSON's; all other values as an object with one tag:
 ``{"dict": {...}}``, ``{"tuple": [...]}``, ``{"tensor": 3}`` (an index into the manifest's table of tensors),

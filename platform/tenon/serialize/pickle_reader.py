@@ -1,7 +1,7 @@
 """Read the object tree of a ``.pt`` file without executing code that it names.
 
 This is not ``pickle``: it is a small interpreter of pickle's opcodes that builds lists, tuples, sets, dicts,
-numbers and strings. It calls nothing but the ``Constructor``s in a table of allowed globals, whose keys are
+numbers and strings. It calls only the ``Constructor``s in a table of allowed globals, whose keys are
 the names that PyTorch writes, and creates the layers in that table. No module is imported and no attribute is
 looked up by a name from the file; ``BUILD`` sets only the ``_metadata`` of an ``OrderedDict``, and the
 attributes that ``modules.restore`` allows for a layer.

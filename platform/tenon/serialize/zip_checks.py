@@ -1,7 +1,7 @@
 """Check the directory of a zip archive before any record is read.
 
 zipfile believes what the directory states, so that records could overlap, and a small file hold the same
-megabytes a thousand times, or be compressed a thousandfold. Here records lie in the file one after another,
+megabytes a thousand times, or be compressed a thousandfold. Here records are in the file one after another,
 stored or deflated, and what deflated ones inflate to is subtracted from an ``Allowance``.
 """
 

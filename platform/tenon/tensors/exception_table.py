@@ -1,6 +1,6 @@
 """``with_handler``: give a function an ``except`` clause that costs nothing until an exception passes it.
 
-CPython enters a ``try`` without executing an instruction: a table beside a function's instructions says where
+CPython enters a ``try`` without executing an instruction: a table next to its instructions says where
 to continue if one of them raises. So a handler can be added to a compiled function: its instructions are
 appended, and the table directs exceptions of the function's own instructions to them. A decorator with a
 ``try`` would cost every call some 600 instructions, 6 % of an addition of small tensors.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: Whether an object counts as a leaf, or another predicate of leaves.
 LeafTest: TypeAlias = Callable[[Any], bool]
-#: What a container's class needs beside the children to rebuild it: keys, a class, a default factory.
+#: What a container's class needs besides the children to rebuild it: keys, a class, a default factory.
 Context: TypeAlias = Any
 #: A type or tuple of types as for isinstance, or a predicate.
 TypeTest: TypeAlias = type | tuple[type, ...] | LeafTest

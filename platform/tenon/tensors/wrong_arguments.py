@@ -260,7 +260,7 @@ def need_tensors(values: Sequence[object], position: int = 1) -> None:
 
 @functools.cache
 def _allowed(annotation: str) -> tuple[type, ...] | None:
-    """The types that ``annotation`` allows beside a tensor; None if it is not of tensors and numbers only."""
+    """The types that ``annotation`` allows besides a tensor; None unless all are tensors and numbers."""
     parts = annotation.split(" | ")
     if "Tensor" not in parts or not _ALLOWED.keys() >= set(parts):
         return None

@@ -167,7 +167,7 @@ def _acquire(folder: Path, temporary: Path, token: str, former: str | None) -> N
 
 
 def _record_end(folder: Path, owner: Owner) -> None:
-    """Write the record of a job that left nothing but its lock, unless its own records are there."""
+    """Write the record of a job that left only its lock, unless its own records are there."""
     path, began = folder / failure_record.FOLDER / "rank-0.json", owner.get("time")
     with contextlib.suppress(OSError, ValueError):
         if json.loads(path.read_text()).get("time", "") >= str(began):

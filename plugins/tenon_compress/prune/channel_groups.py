@@ -1,4 +1,4 @@
-"""``channel_groups``: which channels of a model lie on the same axes, read from its captured graph."""
+"""``channel_groups``: which channels of a model are on the same axes, read from its captured graph."""
 
 from __future__ import annotations
 

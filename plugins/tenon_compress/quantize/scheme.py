@@ -77,7 +77,7 @@ class Decoded:
     """The step that decodes a weight of ``shape`` from the tensors called ``<name>_<part>``.
 
     The weight keeps its dtype, or has the one to which the module was converted since: that of an empty
-    buffer beside the parts, which is not saved.
+    buffer in addition to the parts, which is not saved.
     """
 
     name: str

@@ -27,7 +27,7 @@ class Constraint:
     _repr_attributes: tuple[str, ...] = ()
 
     def check(self, value: Tensor) -> Tensor:
-        """Return a boolean tensor of the batch axes: whether each value of ``value`` lies in the set."""
+        """Return a boolean tensor of the batch axes: whether each value of ``value`` is in the set."""
         raise UnsupportedError(f"{type(self).__name__} does not define check(value).")
 
     def __repr__(self) -> str:

@@ -130,7 +130,7 @@ def emit_triangle(program: Program, node: Node) -> None:
 
 
 def _has_distinct_addresses(node: Node) -> bool:
-    """Whether no two elements of the memory behind a strided view share an address."""
+    """Whether no two elements of a strided view share an address."""
     shape, strides = node.attrs["base"][:2]
     places = sum(np.ix_(*(np.arange(n) * s for n, s in zip(shape, strides, strict=True))), np.zeros(1, int))
     return len(np.unique(places)) == math.prod(shape)
@@ -185,7 +185,7 @@ def emit_fold_axis(program: Program, node: Node) -> None:
 
 @emits("strided_sum", when=lambda node: _is_number(node) and _has_distinct_addresses(node))
 def emit_strided_sum(program: Program, node: Node) -> None:
-    """Add the elements of a strided view into the array behind it."""
+    """Add the elements of a strided view into the array that it views."""
     _move_back(program, node, lambda places: ops.strided_read(places, **node.attrs))
 
 

@@ -1,1 +1,1 @@
-"""Files that are written beside a model."""
+"""Files that are written next to a model."""

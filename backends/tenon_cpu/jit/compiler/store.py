@@ -35,7 +35,7 @@ _MAGIC = b"tenon-kernel-2\n"
 _DIGEST = 32
 _NONE = bytes(_DIGEST)  # the signature where the account can keep no key
 _LOCKS = 32
-_PATIENCE = 180.0  # seconds; a stopped process must not hold up the others for ever
+_PATIENCE = 180.0  # seconds; a stopped process must not delay the others forever
 _MOST_ENTRIES = 4000
 
 

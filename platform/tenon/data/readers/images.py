@@ -55,7 +55,7 @@ class ImageFolder(Dataset[tuple[Any, Any]]):  # the types of the transforms' res
         if empty or not self.classes:
             names = ", ".join(self.classes[i] for i in sorted(empty)) or "any class"
             raise DataError(
-                f"{self.root} has no image of {names}. Images lie in one folder per class and end in"
+                f"{self.root} has no image of {names}. Images are in one folder per class and end in"
                 f" {', '.join(EXTENSIONS)}."
             )
         self.transform = transform

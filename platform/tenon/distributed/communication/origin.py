@@ -45,7 +45,7 @@ class Place:
 
 @dataclass
 class Origin:
-    """What ranks compare of a call, beside its kind, shape and dtype, if it has no explicit name."""
+    """What ranks compare of a call, besides its kind, shape and dtype, if it has no explicit name."""
 
     parameter: str | None = None
     """``the parameter 0.weight`` or ``the gradient of 0.weight``."""
@@ -115,7 +115,7 @@ def _pair_contradicts(a: Origin, b: Origin) -> bool:
 
 
 def _mentioned_elsewhere(here: Place, names: set[str]) -> bool:
-    """Whether another call beside the one at ``here`` mentions all of ``names``."""
+    """Whether another call than the one at ``here`` mentions all of ``names``."""
     return any(names <= _words(text) for text, arms in here.others if not may_alternate(arms, here.arms))
 
 

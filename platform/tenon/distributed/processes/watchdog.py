@@ -1,7 +1,7 @@
 """Terminate a job whose ranks hang in a collective call, and report which ranks they wait for.
 
 A rank may hang without failing: in a loop, stopped by a signal, or on a host that lost its network. MPI then
-waits for ever. A thread of each rank records several times per ``limit`` where its rank is, in a table that
+waits forever. A thread of each rank records several times per ``limit`` where its rank is, in a table that
 all ranks can read (``heartbeats.py``). A rank that has been inside one collective call for ``limit`` seconds
 reports which ranks have not made that call, their last collective and where they are now, and terminates the
 job with exit status 124.

@@ -24,7 +24,7 @@ from tenon.tensors.tensor import Tensor
 if TYPE_CHECKING:
     from tenon.dtypes import dtype
 
-#: Kernel sizes, strides and their like: one integer for every spatial axis, or a list or tuple of one per
+#: Kernel sizes, strides and the like: one integer for every spatial axis, or a list or tuple of one per
 #: axis.
 PerAxis: TypeAlias = int | list[int] | tuple[int, ...]
 

@@ -148,7 +148,7 @@ def alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False, inplace
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Tensor:
-    """Alpha dropout of whole channels: all elements behind the first two axes share one draw."""
+    """Alpha dropout of whole channels: all elements at one index of the first two axes share one draw."""
     rank = input.raw.ndim
     if rank < 2 and training and p and input.raw.size:
         raise ShapeError(

@@ -121,7 +121,7 @@ def _max_pool(
         # Gather the values at the indices: so changing the indices in place makes backward raise, as in
         # PyTorch.
         pooled = like(gather_spatial(with_gradient_in_format(x), indices), indices)
-    else:  # a dilated window may lie in the padding alone, and has no valid index then
+    else:  # a dilated window may be in the padding alone, and has no valid index then
         pooled = f.max_pool(x, **attrs)
     if not added:
         return pooled if indices is None else (pooled, indices)

@@ -132,7 +132,7 @@ class PackedSequence(PackedSequence_):
         return bool(self.data.is_cuda)
 
     def is_pinned(self) -> bool:
-        """Whether ``data`` lies in pinned memory."""
+        """Whether ``data`` is in pinned memory."""
         return bool(self.data.is_pinned())
 
 

@@ -91,7 +91,7 @@ def _check_dtypes(name: str, weight: Operand, *others: Operand) -> None:
         if v is not None and v.dtype != weight.dtype:
             raise DTypeError(
                 f"mat1 and mat2 must have the same dtype, but got {title_of(v)} and {title_of(weight)}"
-                f" ({name}: {list(v.shape)} beside a weight {list(weight.shape)}). Convert one with"
+                f" ({name}: {list(v.shape)} with a weight {list(weight.shape)}). Convert one with"
                 " .to(dtype)."
             )
 

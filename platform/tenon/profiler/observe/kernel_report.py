@@ -20,7 +20,7 @@ Row = tuple[str, str]
 
 
 def kernel_counts(backend: Backend) -> list[Row]:
-    """Return each op with kernels beside the reference, and the names of its rows in order."""
+    """Return each op with kernels other than the reference, and the names of its rows in order."""
     return [(name, ", ".join(row.name for row in backend.table.rows[name])) for name in sorted(backend.table)]
 
 

@@ -37,7 +37,7 @@ class Convert(Family):
 
     __slots__ = ()
 
-    def to(self, *args: Any, **kwargs: Any) -> Tensor:  # overloads, which ``parse_to`` tells apart
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:  # overloads, which ``parse_to`` distinguishes
         """Return this tensor with another dtype, on another device, or both; itself if nothing changes.
 
         Call ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, or ``to(other)`` for the dtype and device
@@ -88,7 +88,7 @@ class Convert(Family):
         return memory_formats.contiguous(self, memory_format)
 
     def is_contiguous(self, memory_format: memory_formats.memory_format | None = None) -> bool:
-        """Whether the elements lie in C order, or in ``memory_format``, without gaps."""
+        """Whether the elements are in C order, or in ``memory_format``, without gaps."""
         return memory_formats.is_contiguous(self.raw, memory_format)
 
     @as_function()

@@ -1,4 +1,4 @@
-"""The memory behind a tensor: ``as_strided``, ``resize_``, ``set_``, ``untyped_storage``."""
+"""The storage of a tensor: ``as_strided``, ``resize_``, ``set_``, ``untyped_storage``."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def _check_source(x: Tensor, source: Tensor | UntypedStorage | TypedStorage) -> 
 def _window(
     x: Tensor, shape: tuple[int, ...], steps: tuple[int, ...], offset: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """Return shape, strides and offset; ShapeError unless these elements lie in the storage of ``x``."""
+    """Return shape, strides and offset; ShapeError unless these elements are in the storage of ``x``."""
     if len(shape) != len(steps):
         raise ShapeError(f"mismatch in length of strides and shape: {list(steps)} and {list(shape)}")
     if any(s < 0 for s in shape):

@@ -189,7 +189,7 @@ class Statistics(Family):
     @as_function()
     @watched_creation
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
-        """Return how many elements lie in each of ``bins`` intervals of equal width between ``min`` and
+        """Return how many elements are in each of ``bins`` intervals of equal width between ``min`` and
         ``max``.
 
         If both are 0, they are the smallest and the largest element.

@@ -55,7 +55,7 @@ class PluginSuite:
     plugin: ClassVar[str] = ""
     #: Target name -> library that it needs; if that is not installed, the target is not imported.
     needs: ClassVar[Mapping[str, str]] = {}
-    #: Modules that importing the plugin may load beside its own package and the standard library.
+    #: Modules that importing the plugin may load besides its own package and the standard library.
     light: ClassVar[Sequence[str]] = ()
 
     @property
