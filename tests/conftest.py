@@ -26,7 +26,7 @@ import tenon
 from tenon.compat import rerouting
 from tenon.testing.suites.communicator import OPEN_MPI
 
-#: Exceptions that torch and tenon may tell apart by different subclasses.
+#: Exceptions that torch and tenon may distinguish by different subclasses.
 _FAMILIES = (IndexError, TypeError, NotImplementedError, ValueError, RuntimeError)
 
 #: Folders whose tests mostly start ranks.
@@ -147,7 +147,7 @@ def pytest_collectstart() -> None:
     """Keep Hypothesis from reading the numbers and texts in the source of every module that is imported.
 
     It mixes them into what it draws: parsing takes 7 s in a fresh clone, and what a test draws would depend on
-    the tests that were collected beside it.
+    the tests that were collected together with it.
     """
     # A private module: under another version without the function, the collection only takes longer.
     providers = sys.modules.get("hypothesis.internal.conjecture.providers")
@@ -338,7 +338,7 @@ def _outcome(program: Callable[[Any], Any], library: Any) -> tuple[str, Any]:
 
 def _compare(ours: Any, theirs: Any, where: str) -> None:
     if hasattr(theirs, "detach"):
-        assert hasattr(ours, "detach"), f"{where}: {ours!r} is no tensor"
+        assert hasattr(ours, "detach"), f"{where}: {ours!r} is not a tensor"
         assert str(ours.dtype) == str(theirs.dtype), f"{where}: dtype {ours.dtype}, torch has {theirs.dtype}"
         assert tuple(ours.shape) == tuple(theirs.shape), (
             f"{where}: shape {ours.shape}, torch has {theirs.shape}"

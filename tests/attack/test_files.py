@@ -1,4 +1,4 @@
-"""Damaged and hostile files: each ends in a value or in one error that says so, at a cost that the file's size bounds.
+"""Damaged and hostile files: each ends in a value or in one error that reports it, at a cost that the file's size bounds.
 
 Inputs are made from a seed: files of every kind that tenon reads, with bytes changed, cut or repeated, before or
 after their checksums are made, and pickles of random opcodes. A failure names the kind and the number of its

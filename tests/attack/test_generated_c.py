@@ -1,6 +1,6 @@
 """Programs in C that a bundle holds, on damaged weights and vectors, with AddressSanitizer and UBSan.
 
-A program ends with status 0, or with 1 or 2 and a line that says why: no read or write beside its memory, whatever
+A program ends with status 0, or with 1 or 2 and a line with the reason: no read or write outside its memory, whatever
 the bytes of its files. Some weights have a checksum that fits, as an attacker would make it.
 """
 

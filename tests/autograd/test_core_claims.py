@@ -36,7 +36,7 @@ def assigned(t, x, i):
 
 INDEXED = {
     "index": lambda t, x, i: x[i],
-    "index beside a slice": lambda t, x, i: x.reshape(2, 2)[:, i[:1] * 0] * x.reshape(2, 2)[i],
+    "index with a slice": lambda t, x, i: x.reshape(2, 2)[:, i[:1] * 0] * x.reshape(2, 2)[i],
     "index_select": lambda t, x, i: x.index_select(0, i),
     "gather": lambda t, x, i: x.gather(0, i),
     "index_add": lambda t, x, i: t.zeros(4).index_add(0, i, x[:2]),

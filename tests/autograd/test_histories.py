@@ -16,7 +16,7 @@ def t(request):
 
 
 def described(fn):
-    """The class of ``fn`` and of all nodes behind it."""
+    """The class of ``fn`` and of all nodes before it."""
     if fn is None:
         return "None"
     return f"{type(fn).__name__}({', '.join(described(f) for f, _ in fn.next_functions)})"

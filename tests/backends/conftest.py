@@ -1,4 +1,4 @@
-"""A second backend beside the CPU's, registered by a plugin, for the tests in this folder."""
+"""A second backend in addition to the CPU's, registered by a plugin, for the tests in this folder."""
 
 import sys
 from pathlib import Path

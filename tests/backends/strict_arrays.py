@@ -1,6 +1,6 @@
 """An array library that is NumPy inside and as strict as CuPy outside.
 
-``Array`` is no ``numpy.ndarray`` and never turns into one by itself; ``xp`` has only the names, parameters
+``Array`` is not a ``numpy.ndarray`` and never turns into one by itself; ``xp`` has only the names, parameters
 and ufunc loops of ``cupy_names.txt``. What differs silently on a GPU differs here too, or is refused: index
 arrays wrap around instead of raising, only ``add`` and ``multiply`` reduce and accumulate, sorting and
 batched products know no bfloat16, arrays of the host are not taken. Code that runs here has a fair chance on

@@ -21,7 +21,7 @@ SETTINGS = [
     ("RMSprop", {"momentum": 0.9, "centered": True}, True),
     ("Adagrad", {"lr_decay": 0.1}, True),
     ("Adamax", {}, True),
-    ("Rprop", {}, False),  # selects, which is no ufunc
+    ("Rprop", {}, False),  # selects, which is not a ufunc
 ]
 IDS = [f"{name}-{'-'.join(options)}" for name, options, _ in SETTINGS]
 SHAPES = [(300, 310), (7,), (90, 100)]

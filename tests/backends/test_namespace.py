@@ -85,7 +85,7 @@ CASES = {
     "negative": ((4, 3), lambda r: (r.integers(-4, 4, 30),), (30, 3)),
     "one value": ((4, 3), lambda r: (r.integers(0, 4, 30),), ()),
     "none": ((4, 3), lambda r: (r.integers(0, 4, 0),), (0, 3)),
-    "all the same": ((4,), lambda r: (np.full(1000, 2),), (1000,)),
+    "all equal": ((4,), lambda r: (np.full(1000, 2),), (1000,)),
 }
 
 

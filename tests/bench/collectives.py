@@ -7,7 +7,7 @@ Columns: microseconds, or GB of array a second; best of the rounds, in brackets 
 where ``Communicator.allocate`` made it, as gradients do; "private": anywhere else; "messages": no shared memory;
 "hierarchy": each rank a node of its own is plain messages, so with 4 ranks 2 nodes of 2. "unchecked" is "window" by
 ranks that meet without comparing their calls; "check" and "meet" are such meetings alone, so "check" less "meet" is
-what the comparison adds to "window": the last column, beside its share.
+what the comparison adds to "window": the last column, next to its share.
 """
 
 import numpy as np

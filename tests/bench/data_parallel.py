@@ -5,7 +5,7 @@
     python tests/bench/data_parallel.py --parts --repeats 1 --rounds 100    # where a data-parallel step's time goes
 
 Every rank takes a batch of its own of that size. The efficiency is the time of a step of one rank alone, while the
-others sleep, over that of a data-parallel step of all of them; beside it stands the time of the same step without
+others sleep, over that of a data-parallel step of all of them; next to it stands the time of the same step without
 communication on all ranks at once, which shows what the memory that they share costs. All contestants start from the
 same weights and data; their losses after some steps must agree, or the bench stops. ``--parts`` also times steps
 of tenon's that gather gradients in buckets but do not communicate, and such that wait for each other but do not sum.

@@ -6,7 +6,7 @@
 
 ``history/counts.json`` holds a JSON object a line, in the order of the commits: what ``counts.py`` counts, which does
 not depend on how busy a machine is. A commit is counted once; counting it again replaces its line. The plot,
-``docs/images/instructions.svg``, shows each work beside the first line.
+``docs/images/instructions.svg``, shows each work next to the first line.
 """
 
 import argparse

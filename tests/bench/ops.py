@@ -5,7 +5,7 @@ call by call; the best of all turns counts, as it changes least from run to run.
 apart, with inputs that need gradients where the operation has one. By default everything runs on one thread and
 its processor time counts, so that a busy machine disturbs little; ``--threads 2`` counts wall time instead.
 ``ratio`` is PyTorch's time over tenon's: above 1, tenon is faster; ``*`` marks what is below 0.5, and the reason
-stands beside it where ``ops.yaml`` knows one.
+stands next to it where ``ops.yaml`` knows one.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Time of a traced module beside the module itself, in tenon and in torch: ``python tests/bench/traces.py``.
+"""Time of a traced module and of the module itself, in tenon and in torch: ``python tests/bench/traces.py``.
 
 One thread. The four take turns in one process; the best of all rounds of each counts, and the ratio of trace to
 module.

@@ -120,7 +120,7 @@ def training(T, program, way, half):
         step = compiled(program.step_on)
         return lambda: step(*program.batch)
     # PyTorch's advice: compile the forward, whose backward then is compiled too; a whole step would break at
-    # backward() into the same parts. Its optimizers can be compiled beside it; fused ones are compiled already.
+    # backward() into the same parts. Its optimizers can be compiled in addition; fused ones are compiled already.
     program.loss = compiled(program.loss)
     if program.optimizer is not None and "plain" in way:
         program.optimizer.step = compiled(program.optimizer.step)

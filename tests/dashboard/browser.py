@@ -27,7 +27,7 @@ _ARGUMENTS = [
     "--disable-dev-shm-usage",
     "--window-size=1360,900",
     "--hide-scrollbars",
-    # What is asked of another machine fails, and is a severe line of the console.
+    # Requests to another machine fail, and cause a severe line of the console.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 ]
 

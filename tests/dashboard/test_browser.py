@@ -231,7 +231,7 @@ def test_a_run_that_goes_on_is_drawn_again_and_one_that_is_removed_makes_room(pa
     page.settle()
     assert page.window.run("return document.querySelector('.choices select').value") == "slow"
     assert page.rows("Mean step of each rank") and page.text(".problem") == []
-    # What the page asked of the run while it went.
+    # What the page requested during the run.
     assert all("run=live" in line and "404" in line for line in page.window.severe())
 
 

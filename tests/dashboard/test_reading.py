@@ -292,7 +292,7 @@ def test_a_growing_file_is_read_on_where_it_stopped(tmp_path):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("hello, this is no trace at all", "begins with"),
+        ("hello, this is not a trace", "begins with"),
         ('{"traceEvents": {"a": 1}}', "traceEvents is not a list"),
         ('{"traceEvents": [{"ph": "X", oops, "ts": 1.0, "dur": 5.0}]}', "Expecting property name"),
         (

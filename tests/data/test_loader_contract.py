@@ -294,7 +294,7 @@ def test_a_loader_tells_how_it_collates():
 
 
 class Endless(DataLoader):
-    """A sampler that repeats for ever, as in timm, so that workers continue with the next epoch."""
+    """A sampler that repeats forever, as in timm, so that workers continue with the next epoch."""
 
     class Repeat(list):
         def __iter__(self):

@@ -3,7 +3,7 @@
 The clock starts where the program writes the time to ``CLOCK``, or where ``act`` has done something to the
 job from outside, and stops when the last process of the job is gone. How long it may run is said for a machine
 that does nothing else: ``in_time`` allows a busy one as many times more as processes take longer there, and
-``soon`` lets it happen again where it took too long all the same, as machines stall at times.
+``soon`` lets it happen again where it took too long even so, as machines stall at times.
 """
 
 import contextlib
@@ -165,7 +165,7 @@ def soon(run: Callable[[Path], tuple[Found, float]], limit: float, folder: Path)
 
 
 def held_up(err: str) -> bool:
-    """Whether the watchdog's report names several ranks: the machine held up others beside the one that stalls."""
+    """Whether the watchdog's report names several ranks: the machine delayed others than the one that stalls."""
     return re.search(r"has waited [\d.]+ s for ranks ", err) is not None
 
 

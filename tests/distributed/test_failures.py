@@ -1,4 +1,4 @@
-"""One rank fails in a way that is easy to miss: the job ends at once all the same, with exactly one report.
+"""One rank fails in a way that is easy to miss: the job ends at once even so, with exactly one report.
 
 The ordinary ways are rows of the catalogue (``what_happens.py``).
 """

@@ -1,7 +1,7 @@
 """Between hosts with 2 Gbit/s at least half of the communication that could be hidden goes on beside backward.
 
 The figures are printed: ``pytest -m manual -s tests/distributed/test_hidden_communication.py``. They need a core
-for each of two ranks: where other programs take that, the test skips and says so.
+for each of two ranks: where other programs take that, the test skips with this reason.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Makes ``distributions.cases`` importable for the tests beside it."""
+"""Makes ``distributions.cases`` importable for the tests next to it."""
 
 import sys
 from pathlib import Path

@@ -121,7 +121,7 @@ HOSTILE = {
     "no such output": (lambda d, a: d.update(outputs=[[0, 3]]), "reference to 3"),
     "huge shape": (lambda d, a: d["nodes"][0].update(shape=[1 << 40, 1 << 40]), "more than .* bytes"),
     "negative size": (lambda d, a: d["nodes"][0].update(shape=[-1, 4]), "size of -1"),
-    "size that is no integer": (lambda d, a: d["nodes"][0].update(shape=[2.5, 4]), "size of 2.5"),
+    "size that is not an integer": (lambda d, a: d["nodes"][0].update(shape=[2.5, 4]), "size of 2.5"),
     "many axes": (lambda d, a: d["nodes"][0].update(shape=[1] * 100), "100 axes"),
     "unknown dtype": (lambda d, a: d["nodes"][0].update(dtype="float99"), "unknown dtype 'float99'"),
     "unknown op": (lambda d, a: d["nodes"][position(d, "call")].update(op="rm_rf"), "unknown op 'rm_rf'"),
@@ -164,7 +164,7 @@ HOSTILE = {
     ),
     "nest of another size": (lambda d, a: d["signature"].update(out={"tuple": [None, None]}), "leaves"),
     "no nodes": (lambda d, a: d.pop("nodes"), "malformed"),
-    "nodes that are no list": (lambda d, a: d.update(nodes={"a": 1}), "expected a list"),
+    "nodes that are not a list": (lambda d, a: d.update(nodes={"a": 1}), "expected a list"),
     "other schema": (lambda d, a: d.update(schema="onnx"), "schema 'onnx'"),
     "later version": (lambda d, a: d.update(version=2), "version 2"),
 }  # fmt: skip

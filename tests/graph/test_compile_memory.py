@@ -1,4 +1,4 @@
-"""Compiled steps: planned bytes beside the least possible, the peak beside PyTorch's, and that hundreds of them
+"""Compiled steps: planned bytes against the least possible, the peak against PyTorch's, and that hundreds of them
 need no more than the first."""
 
 import gc

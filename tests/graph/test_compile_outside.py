@@ -42,7 +42,7 @@ class Options:
 
 
 class Scaling(nn.Module):
-    """Reads its number through a method from an object, beside a parameter."""
+    """Reads its number through a method from an object, and a parameter."""
 
     def __init__(self, options):
         super().__init__()

@@ -10,7 +10,7 @@ from tenon.nn import functional as F
 
 
 def whole(result, lead):
-    """Whether everything behind the first ``lead`` axes is all zero or all kept."""
+    """Whether everything at each index of the first ``lead`` axes is all zero or all kept."""
     flat = result.reshape(*result.shape[:lead], -1)
     zero = (flat == 0).all(-1)
     return bool((zero | (flat != 0).all(-1)).all()) and bool(zero.any())

@@ -1,4 +1,4 @@
-"""``lstm_cell``, ``lstm`` and their kin: the modules' computation, from weights."""
+"""``lstm_cell``, ``lstm`` and the like: the modules' computation, from weights."""
 
 from __future__ import annotations
 

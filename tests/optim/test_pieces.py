@@ -22,7 +22,7 @@ KINDS = ["float32", "float64", "bfloat16", "float16", "complex64"]
 
 
 def trained(name, options, shapes, dtype, steps=5, skip=None):
-    """Parameters and states after some steps with gradients that depend on nothing but the arguments."""
+    """Parameters and states after some steps with gradients that depend on only the arguments."""
     rng = np.random.default_rng(0)
 
     def draw(shape):
@@ -159,7 +159,7 @@ def test_whatever_changes_between_steps_is_respected_as_if_nothing_were_batched(
 
 
 def bits_of_all(optimizer, ps):
-    """``bits``, where state may also hold what is no tensor."""
+    """``bits``, where state may also hold what is not a tensor."""
     found = []
     for p in ps:
         entry = sorted(optimizer.state.get(p, {}).items())

@@ -39,7 +39,7 @@ ORDERS = SHORT + DEEP
 
 
 def built(order):
-    """A layer that has gone through the steps of ``order``, the same at every call."""
+    """A layer that has been through the steps of ``order``, the same at every call."""
     tenon.manual_seed(0)
     layer = nn.Linear(4, 4)
     for step in order:

@@ -89,7 +89,7 @@ class Varied(Side):
 
 
 def values_of(x: np.ndarray, kind: str, operand: Operand) -> np.ndarray:
-    """``x`` drawn for ``kind`` as numbers that ``operand.dtype`` holds exactly, large ones if it says so."""
+    """``x`` drawn for ``kind`` as numbers that ``operand.dtype`` holds exactly, large ones if it asks for them."""
     if operand.scalar:
         x = np.asarray(x.reshape(-1)[0] if x.size else np.asarray(1, x.dtype))
     dtype = operand.dtype

@@ -1,4 +1,4 @@
-"""One call in tenon and in torch, and the comparison of everything that came of it.
+"""One call in tenon and in torch, and the comparison of all results.
 
 A call is written as data: strings such as ``"f:3,4"`` stand for arrays. Their letter says what is in them:
 f normal, p positive, u in (-0.9, 0.9), q in (0, 1), i integers below 5, n small non-zero integers,
@@ -217,7 +217,7 @@ def check_results(ours: Any, theirs: Any, tolerance: float, what: str = "result"
 
 
 def check_gradients(ours: Any, theirs: Any, tolerance: float, what: str = "gradient") -> None:
-    """The gradients of two lists of leaves; None is told apart from zero."""
+    """The gradients of two lists of leaves; None is distinguished from zero."""
     for position, (a, b) in enumerate(zip(ours, theirs, strict=True)):
         assert (a.grad is None) == (b.grad is None), f"{what} {position}: {a.grad}, torch has {b.grad}"
         if b.grad is not None:

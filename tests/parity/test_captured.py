@@ -90,7 +90,7 @@ def problem(name, function, tensors):
     except CaptureError as error:
         return None if name in REFUSED else f"{name}: {error}"
     if name in REFUSED:
-        return f"{name} can be captured: it is no exception"
+        return f"{name} can be captured: it is not an exception"
     if any(node.effect for node in graph.calls):
         return None  # it draws random numbers
     others = [t.flip(tuple(range(t.ndim))) if t.ndim else t for t in tensors]

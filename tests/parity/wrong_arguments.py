@@ -1,4 +1,4 @@
-"""What is no tensor in each tensor's place of every function and layer of the catalogue, in both libraries.
+"""Values that are not tensors in place of each tensor of every function and layer of the catalogue, in both libraries.
 
 ``python tests/parity/wrong_arguments.py`` prints what differs.
 """
@@ -107,7 +107,7 @@ def compared(case: Case, index: int, value: Any) -> str | None:
     if isinstance(ours, TenonError) and not isinstance(theirs, TypeError):
         return None
     if isinstance(ours, TenonError) and value is None:
-        return None  # which ours takes for an argument that is missing, and says so
+        return None  # which ours takes for an argument that is missing and reports
     return f"error: {said(ours)} | torch {said(theirs)}"
 
 

@@ -20,7 +20,7 @@ EVENTS = set(HOOKS) - DECLARING
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "hooks.md"
 
 
-#: Kind -> a target and its name, where a target is no attribute of a module.
+#: Kind -> a target and its name, where a target is not an attribute of a module.
 TARGETS = dict.fromkeys(hookspecs.MODULES, ("json.decoder", "json.decoder"))
 
 

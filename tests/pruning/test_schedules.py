@@ -273,7 +273,7 @@ def test_a_run_that_goes_on_ends_with_the_masks_of_one_that_was_not_interrupted(
 def test_a_run_goes_on_from_a_checkpoint_that_version_0_1_0_wrote(tmp_path):
     """It goes back to the early step with the weights that the checkpoint holds of that."""
     data = Path(__file__).parents[1] / "serialize" / "data"
-    file = shutil.copy(data / "pruned-run.safetensors", tmp_path)  # the run goes on beside it
+    file = shutil.copy(data / "pruned-run.safetensors", tmp_path)  # the run goes on next to it
     lines = ["epochs = 2", "optimizer.name = 'SGD'", "optimizer.lr = 0.1"]
     lines += ["prune.amount = 0.5", "prune.what = 'weights'", "prune.schedule = 'lottery'"]
     lines += ["prune.every = 6", "prune.rewind = 1", "checkpoint.every = 0"]

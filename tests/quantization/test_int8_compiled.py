@@ -13,7 +13,7 @@ needs_exact = pytest.mark.skipif(not generated(), reason="exact 8-bit products a
 
 
 class Block(nn.Module):
-    """Two convolutions beside a third, summed and rectified."""
+    """Two convolutions and a third, summed and rectified."""
 
     def __init__(self, inputs, outputs, stride=1):
         super().__init__()

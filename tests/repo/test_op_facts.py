@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A table holds at least so many names of ops, and they are at least half of what it holds.
 ENOUGH = 3
 
-#: Tables that are no facts about ops. Take a row away with its table; add none.
+#: Tables that are not facts about ops. Take a row away with its table; add none.
 ALLOWED = {
     "platform/tenon/kernels/expressions.py": "functions that an expression may call: the language, not the ops",
     "platform/tenon/export/layers.py": "which operand of an op is which tensor of a layer, to make the layer again",

@@ -142,7 +142,7 @@ class Layer:
 
 HOSTILE = {
     "another class": (Layer("torch.nn.modules.module.Evil"), "Evil"),
-    "what is no layer": (Layer("torch.nn.functional.relu"), "function"),
+    "what is not a layer": (Layer("torch.nn.functional.relu"), "function"),
     "a constructor's arguments": (Layer(args=(1 << 40, 1 << 40)), "type"),
     "a method": (Layer(forward=Named("torch.nn.functional.relu")), "'forward'.*replace a method"),
     "a special name": (Layer(__class__=3), "'__class__'"),

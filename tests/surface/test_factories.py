@@ -404,7 +404,7 @@ def test_bfloat16_goes_through_dlpack_with_its_memory():
     taken = tenon.from_dlpack(tenon.to_dlpack(x.t()))
     assert taken.dtype == tenon.bfloat16 and taken.data_ptr() == x.data_ptr() and tenon.equal(taken, x.t())
 
-    class Giver:  # which speaks DLPack and is no tensor of ours
+    class Giver:  # which speaks DLPack and is not a tenon tensor
         def __dlpack__(self, **options):
             return x.__dlpack__(**options)
 

@@ -281,7 +281,7 @@ def test_small_young_groups_are_not_compiled():
 
 
 class Plain(_Rule):
-    """A rule that uses nothing but its arguments."""
+    """A rule that uses only its arguments."""
 
     def update(self, f, p, g, s, h):
         return p - h.lr * g, {}

@@ -1,4 +1,4 @@
-"""Compiled data-parallel steps between eager ones; rank 0 prints what became of gradients that somebody kept."""
+"""Compiled data-parallel steps between eager ones; rank 0 prints the gradients that were kept."""
 
 import json
 

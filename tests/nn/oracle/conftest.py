@@ -45,7 +45,7 @@ def small(t):
 
 
 class Framework:
-    """tenon or torch by its own names, with ``small()`` and ``error()`` beside them."""
+    """tenon or torch by its own names, with ``small()`` and ``error()`` in addition."""
 
     def __init__(self, package):
         self.package = package

@@ -1,4 +1,4 @@
-"""Profiles steps into a folder until somebody ends it; says so after each 50."""
+"""Profiles steps into a folder until it is stopped; prints a line after each 50."""
 
 import sys
 

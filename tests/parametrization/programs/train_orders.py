@@ -1,4 +1,4 @@
-"""Train layers and smaller models on the ranks' shares of one batch; rank 0 saves what came of it to argv[1]."""
+"""Train layers and smaller models on the ranks' shares of one batch; rank 0 saves the results to argv[1]."""
 
 import hashlib
 import sys
