@@ -174,7 +174,6 @@ _TARGETS = {
     "Thunk": "tenon.kernels.compiler:Thunk",
     "Trace": "tenon.export.tracing:Trace",
     "Vectors": "tenon.export.vectors:Vectors",
-    "asks": "tenon.kernels.kernel_table:requires",  # the former name
     "backend_for": "tenon.kernels.backend:backend_for",
     "capture": "tenon.export.capture:capture",
     "captured_values": "tenon.export.recorder:captured_values",
@@ -220,11 +219,14 @@ _TARGETS = {
     "write_out": "tenon.functions.derived:write_into",
 }
 
+#: Former names, which resolve at run time only.
+_FORMER = {"asks": "requires"}
+
 __all__ = ["hookimpl", *_TARGETS]
 
 
 def __getattr__(name: str) -> Any:  # each name has its own type
-    target = _TARGETS.get(name)
+    target = _TARGETS.get(_FORMER.get(name, name))
     if target is None:
         raise AttributeError(f"tenon.extend has no {name!r}; it offers {', '.join(sorted(__all__))}.")
     module, _, attribute = target.partition(":")
