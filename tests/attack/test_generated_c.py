@@ -64,7 +64,7 @@ def signed(weights, rng):
     return weights[:16] + struct.pack("<Q", zlib.crc32(body)) + body
 
 
-def test_a_program_on_damaged_files_touches_no_memory_beside_its_own(tmp_path):
+def test_a_program_on_damaged_files_touches_no_memory_outside_its_own(tmp_path):
     tenon.manual_seed(0)
     write(tmp_path, Words(), tenon.tensor([[1, 2], [3, 9]]))
     assert "0 failures" in sanitized(tmp_path)

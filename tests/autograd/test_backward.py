@@ -739,7 +739,7 @@ SHAPES = [
 
 @pytest.mark.oracle
 @pytest.mark.parametrize(("shape", "layout"), SHAPES, ids=str)
-def test_a_gradient_lies_in_memory_as_its_leaf(parity, shape, layout):
+def test_a_gradient_has_the_memory_order_of_its_leaf(parity, shape, layout):
     def program(t):
         leaf = t.ones(*shape).to(memory_format=getattr(t, layout)).requires_grad_()
         reverse = tuple(range(len(shape)))[::-1]

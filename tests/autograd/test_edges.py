@@ -234,7 +234,7 @@ def test_a_view_made_before_its_base_became_a_leaf_cannot_change():
         view.add_(1)
 
 
-def test_hooks_on_saved_values_left_in_the_middle_of_a_pass_are_put_back():
+def test_hooks_on_saved_values_left_in_the_middle_of_a_pass_are_restored():
     def unpack(x):
         inner.__exit__()
         return x

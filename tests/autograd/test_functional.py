@@ -98,7 +98,7 @@ def test_what_torch_refuses_is_refused_in_its_words(name):
 
 
 @pytest.mark.parametrize("name", ["vjp", "jvp", "hvp", "vhp", "jacobian", "hessian"])
-def test_what_is_no_tensor_is_refused_in_torchs_words(name):
+def test_what_is_not_a_tensor_is_refused_in_torchs_words(name):
     for given in (lambda x, f: f(lambda a: a.sum(), (x, 2)), lambda x, f: f(lambda a: (a.sum(), "b"), x)):
         errors = []
         for lib in (tenon, torch):

@@ -103,7 +103,7 @@ def test_functions_of_complex_numbers_have_right_gradients(name):
     assert gradcheck(lambda z: getattr(z, name)(), (z,))
 
 
-def test_nothing_to_check_is_said():
+def test_nothing_to_check_is_an_error():
     with pytest.raises(ValueError, match="none of the them have requires_grad=True"):
         gradcheck(lambda x: x * 2, (tenon.ones(2, dtype=tenon.float64),))
 

@@ -99,7 +99,7 @@ def run(t, seed):
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_random_programs_come_to_the_same(block):
+def test_random_programs_give_the_same_results(block):
     for seed in range(block * 50, block * 50 + 50):
         theirs = run(torch, seed)
         if theirs[0] == "error":

@@ -72,7 +72,7 @@ def test_a_negative_number_has_a_gradient_by_its_complex_exponent():
 
 
 @both
-def test_sizes_are_no_data_for_new(module):
+def test_sizes_are_not_data_for_new(module):
     t = pytest.importorskip(module)
     assert t.ones(2).new(t.ones(5).size()).shape == (5,)
     assert t.Tensor(t.ones(2, 3).size()).shape == (2, 3)

@@ -171,7 +171,7 @@ def test_what_is_kept_goes_with_the_graph():
 
 
 @pytest.mark.parametrize("bad", [[2], "mm", 3, [aten.mm]])
-def test_what_is_no_policy_is_refused(bad):
+def test_what_is_not_a_policy_is_refused(bad):
     kind = ValueError if isinstance(bad, list) else TypeError
     with pytest.raises(kind, match=r"Expected op in `op_list`|either a function or a list of ops"):
         create_selective_checkpoint_contexts(bad)

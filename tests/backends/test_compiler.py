@@ -58,7 +58,7 @@ def test_hooks_that_a_backend_defines_itself_serve_and_warn():
     assert compiler.prepare(tenon.ops.exp, (np.zeros(3),), {}, (np.zeros(3),)) is None
 
 
-def test_such_hooks_stand_before_those_of_the_base_class():
+def test_such_hooks_override_those_of_the_base_class():
     with pytest.warns(DeprecationWarning, match="Old defines fuse"):
 
         class Old(type(CPU)):

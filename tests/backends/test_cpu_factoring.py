@@ -35,7 +35,7 @@ def close(found, wanted):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("upper", [False, True])
-def test_triangles_are_solved_however_they_lie_and_the_other_half_is_not_read(rng, dtype, size, upper):
+def test_triangles_are_solved_in_any_memory_order_and_the_other_half_is_not_read(rng, dtype, size, upper):
     a = rng.standard_normal((2, size, size)).astype(dtype) + 2 * size * np.eye(size, dtype=dtype)
     b = rng.standard_normal((2, size, 7)).astype(dtype)
     wanted = np.linalg.solve(np.triu(a) if upper else np.tril(a), b)

@@ -76,7 +76,7 @@ def test_each_reason_is_told_with_a_remedy(installation, reason):
     assert __import__("re").search(reason, answer.reason), answer.reason
 
 
-def test_a_missing_or_broken_cupy_is_told_apart():
+def test_a_missing_and_a_broken_cupy_are_distinguished():
     missing = library.examine(lambda: False, fails(AssertionError("not asked")))
     broken = library.examine(lambda: True, fails(ImportError("libcublas.so.12: cannot open")))
 

@@ -218,7 +218,7 @@ def test_an_unknown_device_type_lists_the_known_ones():
         tenon.zeros(1, device="abacus")
 
 
-def test_ranks_average_gradients_that_lie_on_the_device():
+def test_ranks_average_gradients_on_the_device():
     data = np.random.default_rng(3).standard_normal((12, 3)).astype(np.float32)
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
 
@@ -279,7 +279,7 @@ def test_arrays_of_the_host_are_copied_there():
     assert made.device.type == "fake" and made.tolist() == [1, 1, 1]
 
 
-def test_indices_may_lie_on_the_host():
+def test_indices_may_be_on_the_host():
     x = tenon.arange(6.0, device="fake").reshape(3, 2)
 
     assert x[tenon.tensor([2, 0])].tolist() == [[4, 5], [0, 1]]

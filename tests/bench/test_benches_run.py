@@ -41,7 +41,7 @@ def test_every_program_trains_alike_under_tenon_and_torch_and_is_timed(tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.oracle
-def test_traces_are_timed_beside_modules_in_both_libraries(tmp_path):
+def test_traces_are_timed_against_modules_in_both_libraries(tmp_path):
     pytest.importorskip("torch")
 
     found = run("traces.py", "--rounds", "1", "--number", "1", tmp_path=tmp_path)
@@ -256,7 +256,7 @@ def test_the_functions_of_an_eager_row_are_sampled(tmp_path):
 
 @pytest.mark.oracle
 @pytest.mark.manual
-def test_the_cost_of_profiles_is_measured_beside_torchs(tmp_path):
+def test_the_cost_of_profiles_is_measured_against_torchs(tmp_path):
     pytest.importorskip("torch")
 
     found = run("profiler.py", "--count", "100", "--rounds", "1", tmp_path=tmp_path)
@@ -300,7 +300,7 @@ def test_the_dashboard_shows_a_large_run_and_says_how_soon(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.oracle
-def test_int8_layers_are_timed_beside_float32_and_torch(tmp_path):
+def test_int8_layers_are_timed_against_float32_and_torch(tmp_path):
     pytest.importorskip("torch")
 
     found = run(
@@ -322,7 +322,7 @@ def test_int8_layers_are_timed_beside_float32_and_torch(tmp_path):
 
 
 @pytest.mark.slow
-def test_pruned_models_are_timed_beside_what_they_were(tmp_path):
+def test_pruned_models_are_timed_against_the_originals(tmp_path):
     found = run(
         "compress.py", "resnet", "linear", "--width", "4", "--batches", "2", "--rounds", "1", "--seconds", "0",
         tmp_path=tmp_path,

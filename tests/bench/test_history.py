@@ -17,7 +17,7 @@ def line(commit, **instructions):
     return {"commit": commit, "date": "2026-01-01", "subject": "Do < that", "instructions": instructions}
 
 
-def test_lines_stand_in_the_order_of_their_commits_and_are_replaced():
+def test_lines_are_in_the_order_of_their_commits_and_are_replaced():
     lines = [line("aaa", add=100), line("ccc", add=90)]
 
     lines = history.put(lines, line("bbb", add=110), AGES.get)

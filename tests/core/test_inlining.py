@@ -33,7 +33,7 @@ def names(function):
     return {each.argval for each in dis.get_instructions(function)}
 
 
-def test_the_statements_stand_in_place_of_the_call():
+def test_the_statements_replace_the_call():
     assert plain(3) == 2 and noted(4) == -42 and noted(4, by=1) == -6 and noted(-4) == 2
     assert "halved" not in names(plain) | names(noted)
     assert noted.__kwdefaults__ == {"by": 10} and noted.__annotations__ == {"by": int}

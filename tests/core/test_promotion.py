@@ -164,7 +164,7 @@ def test_default_dtype_decides_what_python_floats_become(parity):
     parity(program)
 
 
-def test_a_condition_stays_boolean_beside_floats():
+def test_a_condition_stays_boolean_with_floats():
     mask = tenon.tensor([True, False])
 
     made = tenon.where(mask, tenon.ones(2, requires_grad=True), 0.0)

@@ -130,7 +130,7 @@ def test_every_taped_output_has_grad_and_meta_takes_gradients(sample):
             assert inputs[i].grad.dtype == inputs[i].dtype
 
 
-def test_avals_read_like_the_arrays_they_stand_for():
+def test_avals_read_like_the_arrays_they_represent():
     array = np.zeros((2, 3), np.float32)
     aval = aval_of(array)
 

@@ -435,7 +435,7 @@ def test_functions_called_for_every_element_have_to_give_numbers():
 
 
 @pytest.mark.parametrize("text", ["other", "other:0", "CPU", "cuda:01", "cuda: 2", "cuda:", "", "cpu:-1"])
-def test_what_is_no_device(text):
+def test_what_is_not_a_device(text):
     with pytest.raises(RuntimeError, match=r"device type at start of|Invalid device|must not be empty"):
         tenon.device(text)
     with pytest.raises(TypeError, match="argument 'type'"):

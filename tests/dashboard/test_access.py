@@ -122,7 +122,7 @@ def heard(page):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_a_screen_reader_hears_a_name_for_everything(page, view):
+def test_everything_has_a_name_for_screen_readers(page, view):
     page.show(view, run="hostile" if view == "kernels" else "slow")
 
     met = heard(page)

@@ -16,7 +16,7 @@ from tenon_dashboard.stream import EventStream
 from tenon_dashboard.sweep import sweep, walk
 
 
-def test_spans_that_nest_come_to_the_same_all_at_once_as_one_by_one():
+def test_nested_spans_give_the_same_all_at_once_as_one_by_one():
     random.seed(5)
     kinds = [("cpu_op", "a"), ("cpu_op", "b"), ("tenon_wait", "wait: x"), ("user_annotation", "gloo:x")]
     kinds += [("user_annotation", "Optimizer.step#A.step"), ("cpu_op", "enumerate(DataLoader)#x")]
@@ -93,7 +93,7 @@ def told(folder, text):
         (span("cpu_op", "f", 1, 2, Deep={"a": [1, {"ph": "X"}]}),),
     ],
 )
-def test_lines_come_to_the_same_many_at_a_time_as_one_by_one(tmp_path, more):
+def test_lines_give_the_same_many_at_a_time_as_one_by_one(tmp_path, more):
     events, _ = traces.training_step(0, 20.0)
     events += more
 

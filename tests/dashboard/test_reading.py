@@ -305,7 +305,7 @@ def test_a_growing_file_is_read_on_where_it_stopped(tmp_path):
         ('{5: 1, "traceEvents": [], "more": "text"}', "no key"),
     ],
 )
-def test_a_file_that_is_no_trace_says_why(tmp_path, text, reason):
+def test_a_file_that_is_not_a_trace_is_reported_with_the_reason(tmp_path, text, reason):
     path = tmp_path / "a.pt.trace.json"
     path.write_text(text)
 
@@ -313,7 +313,7 @@ def test_a_file_that_is_no_trace_says_why(tmp_path, text, reason):
         read(path)
 
 
-def test_damaged_gzip_and_bytes_that_are_no_text_say_so(tmp_path):
+def test_damaged_gzip_and_bytes_that_are_not_text_are_reported(tmp_path):
     path = traces.write(tmp_path, traces.training_step(0, 0.0)[0])
     data = bytearray(path.read_bytes())
     data[-6] ^= 255

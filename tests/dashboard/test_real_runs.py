@@ -88,7 +88,7 @@ def test_memory_and_timeline_are_there(routes, logdir):
     assert asked.json("/search", run="run", text="whole")["count"] == STEPS
 
 
-def test_numbers_are_those_that_stand_in_the_file(routes, logdir):
+def test_numbers_are_those_in_the_file(routes, logdir):
     (path,) = logdir.glob("run/*.json*")
     events = json.loads(path.read_text())["traceEvents"]
     spans = [e for e in events if e.get("cat") == "cpu_op"]

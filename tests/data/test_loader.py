@@ -392,7 +392,7 @@ class Whole(data.IterableDataset):
         return 4
 
 
-def test_a_stream_longer_than_it_said_is_told():
+def test_a_stream_longer_than_its_len_warns():
     loader = data.DataLoader(Whole(), num_workers=2, batch_size=None)
     assert sum(1 for _ in loader) == 8  # nobody had asked for the length, as list() does
     assert len(loader) == 4

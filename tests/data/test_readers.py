@@ -60,7 +60,7 @@ def test_csv_rows_have_their_target_by_name_or_place(tmp_path):
     assert readers.read_csv(path, -1, delimiter=";").tensors[1].tolist() == [2.5, 4.0]
 
 
-def test_csv_that_is_no_table_of_numbers_names_the_cell(tmp_path):
+def test_csv_that_is_not_a_table_of_numbers_names_the_cell(tmp_path):
     path = tmp_path / "x.csv"
     for text, match in [
         ("a,b\n1,2\n3,x\n", r"row 3, column 'b': 'x' is not a number"),

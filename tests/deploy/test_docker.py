@@ -74,7 +74,7 @@ def test_an_image_has_all_that_the_wheel_is_built_from_and_installs_extras_that_
     assert ("cuda12" in extras) == (path.stem == "cuda")
 
 
-def test_the_images_differ_in_nothing_but_cuda():
+def test_the_images_differ_only_in_cuda():
     cpu, cuda = (steps(FOLDER / f"{name}.Dockerfile") for name in ("cpu", "cuda"))
 
     others = [step for step in cuda if step[0] != "ENV"]

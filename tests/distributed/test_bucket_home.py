@@ -62,7 +62,7 @@ def train(communicator, between=lambda model: None, steps=4):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_gradients_lie_in_the_bucket_when_hooks_see_them(size):
+def test_gradients_are_in_the_bucket_when_hooks_see_them(size):
     def run(communicator):
         seen = []
         tenon.manual_seed(1)
@@ -132,7 +132,7 @@ def test_what_a_hook_puts_in_place_of_a_gradient_is_averaged():
     assert run_ranks(2, run) == [(0.5, 0.5)] * 2
 
 
-def test_gradients_that_were_asked_for_do_not_lie_in_the_bucket():
+def test_requested_gradients_are_not_in_the_bucket():
     def run(communicator):
         model = train(communicator)
         asked = tenon.autograd.grad(model(batch(communicator.rank)), list(model.module.parameters()))

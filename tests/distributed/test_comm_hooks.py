@@ -158,7 +158,7 @@ def test_hooks_run_for_every_bucket_in_order():
         ("powersgd", CommunicatorError, "PowerSGDState"),
     ],
 )
-def test_what_is_no_hook_is_refused(hook, error, words):
+def test_what_is_not_a_hook_is_refused(hook, error, words):
     with pytest.raises(error, match=words):
         run_hook(hook, size=1)
 
@@ -278,7 +278,7 @@ def test_warm_start_finds_the_directions_that_a_random_start_misses():
     assert missed[False] > missed[True]
 
 
-def test_gram_schmidt_stands_in_for_qr():
+def test_gram_schmidt_replaces_qr():
     state = power_state(matrix_approximation_rank=4, min_compression_rate=1, orthogonalization_epsilon=1e-12)
 
     results = run_hook(powerSGD.powerSGD_hook, state, steps=3)

@@ -60,7 +60,7 @@ class TestUnevenNodes(CommunicatorSuite):
     settings = (("TENON_MPI_NODES", "2"),)
 
 
-def test_an_option_that_is_no_reduction_is_named():
+def test_an_option_that_is_not_a_reduction_is_named():
     with pytest.raises(CommunicatorError, match=r"<object object .*> is not a reduction"):
         begin_all_reduce(tenon.ones(2), object(), None)
 

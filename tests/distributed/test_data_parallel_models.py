@@ -159,7 +159,7 @@ def test_gradients_kept_from_an_earlier_step_keep_their_values():
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
-def test_quantized_layers_beside_layers_that_learn_are_those_of_rank_0(compiled):
+def test_quantized_layers_next_to_layers_that_learn_are_those_of_rank_0(compiled):
     fresh = [nn.Linear(4, 4) for _ in range(2)]
     quantized = [tenon.quantization.quantize_dynamic(layer) for layer in fresh]
 

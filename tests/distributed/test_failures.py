@@ -69,7 +69,7 @@ def test_a_report_is_read_before_the_job_is_ended():
 
 
 @pytest.mark.parametrize("kind", ["raised_normal_exit", pytest.param("kept_exit", marks=pytest.mark.slow)])
-def test_an_exit_that_is_no_failure_ends_nothing(tmp_path, kind):
+def test_an_exit_that_is_not_a_failure_ends_nothing(tmp_path, kind):
     done = run(tmp_path, kind)
 
     assert done.returncode == 0, done.stderr

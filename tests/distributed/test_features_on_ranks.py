@@ -31,7 +31,7 @@ def alone():
 # Two nodes of two ranks reduce full buckets while backward goes on, which one node does not.
 @pytest.mark.slow
 @pytest.mark.parametrize(("size", "variables"), [(2, {}), (4, {"TENON_MPI_NODES": "2"})])
-def test_ranks_come_to_what_one_process_computes(alone, size, variables):
+def test_ranks_give_what_one_process_computes(alone, size, variables):
     assert set(alone) == {"accumulation", "state", "join", "powersgd"}
     ranks = results(size, **variables)
 

@@ -38,7 +38,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_each_host_of_the_file_is_said_to_be_fit_or_what_it_lacks(hosts, folder):
+def test_each_host_of_the_file_is_reported_usable_or_with_what_it_lacks(hosts, folder):
     check = str(FOLDER / "check.sh")
     fit = hosts.run(check, "hosts", folder=folder)
     with (folder / "hosts").open("a") as file:

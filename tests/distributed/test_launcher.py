@@ -57,7 +57,7 @@ def test_the_last_node_of_a_slurm_step_has_its_own_task_count():
     assert detect({**SLURM, "SLURM_PROCID": "6", "SLURM_NODEID": "3", "SLURM_LOCALID": "0"}).local_size == 1
 
 
-def test_a_variable_that_is_no_number_is_named():
+def test_a_variable_that_is_not_a_number_is_named():
     with pytest.raises(LaunchError, match="PMI_RANK='x' is not a number"):
         detect({**HYDRA, "PMI_RANK": "x"})
 

@@ -219,7 +219,7 @@ def test_what_would_depend_on_the_number_of_ranks_is_refused():
     assert compiled(INPUTS).shape == (24, 3)
 
 
-def test_a_wrong_order_of_calls_is_said():
+def test_a_wrong_order_of_calls_is_reported():
     model = wrapped()
     with pytest.raises(CommunicatorError, match="train in shards"):
         model(INPUTS)

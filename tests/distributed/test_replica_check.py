@@ -126,7 +126,7 @@ def test_a_checksum_depends_on_every_byte_and_their_order():
 
 
 @pytest.mark.parametrize("text", ["often", "-1"])
-def test_an_interval_that_is_no_number_of_steps_is_an_error(monkeypatch, text):
+def test_an_interval_that_is_not_a_number_of_steps_is_an_error(monkeypatch, text):
     monkeypatch.setenv("TENON_COMPARE_WEIGHTS", text)
 
     with pytest.raises(ConfigError, match="is not a number of steps"):

@@ -39,7 +39,7 @@ def test_samples_have_the_mean_and_the_variance(case):
     [c for c in CASES if c[0] in ("Cauchy", "HalfCauchy", "StudentT", "LogNormal", "Gamma", "Gumbel")],
     ids=label,
 )
-def test_samples_lie_where_the_density_says(case):
+def test_samples_follow_the_density(case):
     tenon.manual_seed(4)
     made = build(tenon, case)
     if case[0] == "StudentT":  # without a cdf: by the symmetry around its median

@@ -29,11 +29,11 @@ def mpirun(ranks):
     return [] if ranks == 1 else [shutil.which("mpirun", path=PATH), "-n", str(ranks)]
 
 
-def test_the_two_commands_stand_there_literally():
+def test_the_two_commands_are_there_literally():
     assert re.findall(r"```sh\n(.*?)\n```", README, re.S) == [TRAIN, TEST]
 
 
-def test_ci_calls_the_test_command_as_it_stands_there():
+def test_ci_calls_the_test_command_literally():
     assert TEST in (ROOT / ".ci" / "run").read_text().splitlines()
 
 

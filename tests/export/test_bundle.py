@@ -185,7 +185,7 @@ class Poorer(Target):
     name = "poorer"
 
 
-def test_what_all_targets_lack_is_said_at_once(tmp_path):
+def test_what_no_target_supports_is_reported_at_once(tmp_path):
     example = MODELS["net"]()
 
     with pytest.raises(LoweringError) as caught:

@@ -178,7 +178,7 @@ def test_an_argument_that_is_changed_in_place_is_refused():
     assert example.tolist() == [1.0, 1.0, 1.0]
 
 
-def test_several_modules_are_told_apart_by_their_variables():
+def test_several_modules_are_distinguished_by_their_variables():
     encoder, decoder = nn.Linear(2, 3), nn.Linear(3, 2)
 
     graph = capture(lambda x: decoder(encoder(x)), tenon.ones(1, 2))

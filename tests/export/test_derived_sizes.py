@@ -62,7 +62,7 @@ def test_a_size_that_does_not_follow_is_refused_with_where_the_others_come_from(
         graph.run(tenon.ones(5, 3), tenon.ones(9, 3))
 
 
-def test_a_symbol_that_is_no_size_itself_follows_from_a_multiple():
+def test_a_symbol_that_is_not_a_size_itself_follows_from_a_multiple():
     graph = capture(
         totals, tenon.ones(4, 3), tenon.ones(9, 3), dynamic={"x": {0: "2*n"}, "y": {0: "3*n + 3"}}
     )

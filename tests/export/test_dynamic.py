@@ -376,7 +376,7 @@ def test_sizes_are_read_as_they_are_printed(text):
         "batch if 1 else 2",
     ],
 )
-def test_other_text_is_no_size(text):
+def test_other_text_is_not_a_size(text):
     with pytest.raises(BundleError, match="a size is written"):
         sizes.parse(text, ["batch"])
 

@@ -183,7 +183,7 @@ def test_deep_values_are_refused(document):
     refused(document, lambda d, a: d["nodes"][-1].update(attrs={"x": deep}), "nested deeper")
 
 
-def test_what_is_no_json_is_refused():
+def test_what_is_not_json_is_refused():
     for data in (b"", b"{", b"[1]", b"\xff\xfe", b"[" * 200_000, b'{"a": ' * 100_000):
         with pytest.raises(BundleError, match=r"graph\.json"):
             schema.parse(data, "graph.json")

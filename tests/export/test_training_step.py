@@ -136,7 +136,7 @@ def test_inputs_are_named_and_have_kinds():
     assert {node.phase for node in graph.calls} == {"", "backward", "optimizer"}
 
 
-def test_groups_and_several_optimizers_are_told_apart():
+def test_groups_and_several_optimizers_are_distinguished():
     one, two = nn.Linear(2, 2), nn.Linear(2, 1)
     first = tenon.optim.SGD([{"params": [one.weight]}, {"params": [one.bias], "lr": 0.5}], lr=0.1)
     second = tenon.optim.Adam(two.parameters(), lr=0.2)

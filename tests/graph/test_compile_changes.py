@@ -208,7 +208,7 @@ def test_attributes_and_items_that_the_function_mentions_are_seen():
         assert compiled.programs
 
 
-def test_modules_used_without_a_call_are_looked_at():
+def test_modules_used_without_a_call_are_guarded():
     model = nn.Linear(2, 1, bias=False)
 
     @tenon.compile(fullgraph=True)

@@ -290,7 +290,7 @@ def test_recording_leaves_a_profile_function_in_place():
         assert again(tenon.ones(1)).item() == 3.0
 
 
-def test_what_the_garbage_collector_calls_is_no_part_of_a_function():
+def test_what_the_garbage_collector_calls_is_not_part_of_a_function():
     collected = []
 
     def count(phase, info):

@@ -82,7 +82,7 @@ def test_what_a_backend_has_a_kernel_for_stays_whole(make, backend):
     assert names(m.graph) == ["linear", "softmax", "addmm"]
 
 
-def test_what_nobody_has_a_kernel_for_goes_its_own_ways(make, backend):
+def test_ops_without_a_kernel_are_decomposed(make, backend):
     m = make()
     m.returns(m.var(m.input(5, 7), axes=(0,), correction=1, keepdims=False))
 

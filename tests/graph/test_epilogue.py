@@ -130,7 +130,7 @@ def test_sums_with_broadcasts_are_right_whether_taken_or_not(make, backend, shap
     np.testing.assert_allclose(passed, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_sum_with_itself_is_no_epilogue(make, backend):
+def test_a_sum_with_itself_is_not_an_epilogue(make, backend):
     m = make()
     y = m.conv(m.input(2, 16, 7, 6), m.input(32, 16, 3, 3), **ATTRS)
     m.returns(m.add(y, y))

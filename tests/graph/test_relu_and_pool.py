@@ -72,7 +72,7 @@ def test_the_gate_of_another_relu_stays_behind(make):
 
 
 @pytest.mark.parametrize("attrs", [SIDE_BY_SIDE, OVERLAPPING], ids=["side by side", "overlapping"])
-def test_the_relu_moves_behind_the_maximum_and_all_results_stay_the_same(make, backend, attrs):
+def test_the_relu_moves_after_the_maximum_and_all_results_stay_the_same(make, backend, attrs):
     want, _ = result_of(graph_of(make, attrs), backend)
     m = graph_of(make, attrs)
 

@@ -62,7 +62,7 @@ def test_sequential_can_be_extended_by_itself():
     assert len(net) == 4
 
 
-def test_sequential_refuses_what_is_no_module():
+def test_sequential_refuses_what_is_not_a_module():
     net = nn.Sequential(Times(1))
 
     with pytest.raises(TypeError, match=r"is not a Module subclass"):

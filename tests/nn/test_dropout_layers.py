@@ -72,7 +72,7 @@ def test_alpha_dropout_of_everything_is_zero():
         F.feature_alpha_dropout(tenon.ones(3), 0.5, training=True)
 
 
-def test_a_mask_lies_in_memory_as_the_input():
+def test_a_mask_has_the_memory_order_of_the_input():
     x = tenon.ones(4, 5, 6).permute(2, 0, 1)[1:]
 
     y = F.dropout(x, 0.5)

@@ -203,7 +203,7 @@ def test_infinite_norms_are_the_largest_and_the_smallest_size_in_a_window(rank, 
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_windows_that_stand_still_or_have_too_many_sizes_are_refused(rank):
+def test_windows_with_a_stride_of_zero_or_too_many_sizes_are_refused(rank):
     F, x = tenon.nn.functional, tenon.ones(1, 2, *(4,) * rank)
     pools = [getattr(F, f"{kind}_pool{rank}d") for kind in ("max", "avg")]
 

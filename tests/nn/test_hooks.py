@@ -139,7 +139,7 @@ def test_a_hook_may_remove_itself_while_it_runs():
     assert seen == [1]
 
 
-def test_pre_hook_result_that_is_no_tuple_is_wrapped():
+def test_pre_hook_result_that_is_not_a_tuple_is_wrapped():
     module = Double()
     seen = []
     module.register_forward_pre_hook(lambda m, args: 5.0)

@@ -114,7 +114,7 @@ def test_gain_of_leaky_relu_follows_the_slope(slope):
 
 
 @pytest.mark.parametrize("slope", [True, "0.1", [1]])
-def test_slope_that_is_no_number_is_refused(slope):
+def test_slope_that_is_not_a_number_is_refused(slope):
     with pytest.raises(ValueError, match=r"negative_slope .* not a valid number"):
         init.calculate_gain("leaky_relu", slope)
 

@@ -242,7 +242,7 @@ def test_legacy_reductions_warn_and_still_work():
     assert loss.reduction == "sum"
 
 
-def test_layers_stand_at_torchs_paths():
+def test_layers_are_at_torchs_paths():
     from tenon.nn.modules import activation, batchnorm, conv, linear, loss, pooling, sparse
     from tenon.nn.modules.utils import _pair
 

@@ -44,7 +44,7 @@ def test_products_depend_on_the_distance_only(rng, interleaved):
     assert product(3, 2) != pytest.approx(product(3, 1), abs=1e-3)
 
 
-def test_rope_leaves_the_features_behind_dim_and_has_no_state(rng):
+def test_rope_leaves_the_features_after_dim_and_has_no_state(rng):
     rope, x = nn.RoPE(DIM), tenon.from_numpy(rng.standard_normal((2, LENGTH, DIM + 3)))
 
     found = rope(x)

@@ -31,7 +31,7 @@ def test_parameter_is_a_leaf_that_requires_grad_also_without_grad_mode():
     assert nn.Parameter().shape == (0,)
 
 
-def test_parameter_refuses_what_is_no_tensor_or_cannot_have_a_gradient():
+def test_parameter_refuses_what_is_not_a_tensor_or_cannot_have_a_gradient():
     with pytest.raises(TypeError, match=r"takes a Tensor, not list"):
         nn.Parameter([1.0])
     with pytest.raises(RuntimeError, match=r"only Tensors of floating point"):

@@ -53,7 +53,7 @@ def test_outside_of_any_module_only_the_op_is_named():
         y.sum().backward()
 
 
-def test_the_place_is_left_behind_when_forward_raises():
+def test_the_place_remains_when_forward_raises():
     from tenon.engine import scopes
 
     with pytest.raises(Exception, match="cannot be multiplied"):

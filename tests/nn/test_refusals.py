@@ -168,7 +168,7 @@ def test_pooling_wants_something_in_every_plane(pool):
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
-def test_averages_of_no_planes_are_no_planes(rank):
+def test_averages_of_no_planes_are_empty(rank):
     x = ONES(0, *(10,) * rank, requires_grad=True)
     made = getattr(F, f"adaptive_avg_pool{rank}d")(x, 5)
     made.sum().backward()
@@ -234,7 +234,7 @@ def test_a_padding_mask_of_other_sizes_is_an_assertion_error_and_no_runtime_erro
         assert not isinstance(raised.value, RuntimeError)
 
 
-def test_evaluating_batch_norms_refuse_forward_gradients_of_statistics_only_beside_one_of_the_input():
+def test_evaluating_batch_norms_refuse_forward_gradients_of_statistics_only_with_one_of_the_input():
     make_dual = tenon.autograd.forward_ad.make_dual
     x, mean, variance = ONES(3, 2), ONES(2), ONES(2)
 

@@ -53,7 +53,7 @@ def test_the_model_stays_as_it_was():
     assert not net._forward_hooks
 
 
-def test_a_forward_that_reads_values_runs_and_is_put_back():
+def test_a_forward_that_reads_values_runs_and_is_restored():
     class Reads(nn.Module):
         def __init__(self):
             super().__init__()

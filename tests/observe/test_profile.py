@@ -155,7 +155,7 @@ def test_a_profile_of_nothing_is_empty(tmp_path):
     assert len(list(tmp_path.glob("*.pt.trace.json*"))) == 1
 
 
-def test_views_and_parameters_are_no_allocations(training):
+def test_views_and_parameters_are_not_allocations(training):
     weight = training.model.head.weight.detach()
 
     with profile(profile_memory=True) as prof:

@@ -18,7 +18,7 @@ def told(run_ranks):
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("kind", ["eager", "compiled"])
-def test_parts_of_a_step_are_told_apart_and_add_up(told, kind, rank):
+def test_parts_of_a_step_are_distinguished_and_add_up(told, kind, rank):
     steps = told[kind, rank]["steps"]
 
     assert len(steps) == 3

@@ -79,7 +79,7 @@ def test_what_was_flushed_outlives_a_killed_writer(tmp_path):
     assert [event.step for event in read(tmp_path).Scalars("x")] == list(range(1000))
 
 
-def test_a_disk_that_is_full_is_said_where_it_is_written_to(tmp_path):
+def test_a_full_disk_is_reported_where_it_is_written_to(tmp_path):
     program = (
         "import resource, signal\nfrom tenon_tensorboard.writer import RunWriter\n"
         f"writer = RunWriter({str(tmp_path)!r})\n"

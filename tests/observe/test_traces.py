@@ -188,7 +188,7 @@ def test_a_million_ops_are_profiled_in_less_than_300_megabytes(tmp_path, what):
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[1, 2]", b'{"traceEvents": []}', b'[], "traceEvents": [\n', b"\x1f\x8bnonsense"]
 )
-def test_what_is_no_trace_is_said_to_be_none(tmp_path, content):
+def test_what_is_not_a_trace_is_reported(tmp_path, content):
     path = tmp_path / "x.pt.trace.json"
     path.write_bytes(content)
 

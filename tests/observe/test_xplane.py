@@ -128,7 +128,7 @@ def test_memory_and_kernels_are_what_xprof_calls_so(parse):
     assert backward == ("AddBackward0:AddBackward0", "thread 8", 1_000_000, 1_500_000, {"note": 0.5})
 
 
-def test_cycles_are_runs_of_their_own_and_a_folder_without_traces_is_said(tmp_path):
+def test_cycles_are_runs_of_their_own_and_a_folder_without_traces_is_reported(tmp_path):
     (tmp_path / "r").mkdir()
     for cycle, source in enumerate(sorted(RUN.iterdir())):
         text = gzip.decompress(source.read_bytes()).replace(b'"cycle": 0', b'"cycle": %d' % cycle)

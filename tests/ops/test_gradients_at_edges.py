@@ -36,7 +36,7 @@ def test_the_angle_of_the_origin_has_no_gradient(t):
     assert x.grad.item() == y.grad.item() == 0.0
 
 
-def test_gradients_lie_as_their_leaves(t):
+def test_gradients_have_the_memory_order_of_their_leaves(t):
     for own in (t.contiguous_format, t.channels_last):
         for other in (t.contiguous_format, t.channels_last):
             a, b = (t.rand(2, 3, 4, 5).to(memory_format=f).requires_grad_() for f in (own, other))

@@ -94,7 +94,7 @@ def test_muon_draws_singular_values_near_one():
     assert (values > 0.6).all() and (values < 1.3).all()
 
 
-def test_muon_refuses_what_is_no_real_matrix():
+def test_muon_refuses_what_is_not_a_real_matrix():
     for bad in (tenon.zeros(3), tenon.zeros(2, 2, 2)):
         with pytest.raises(ValueError, match="only supports 2D parameters"):
             tenon.optim.Muon([tenon.nn.Parameter(bad)])

@@ -303,7 +303,7 @@ def test_hooks_see_parametrizations_and_their_gradients(layer):
     assert seen == ["forward", "list", "backward"]
 
 
-def test_a_name_stands_for_what_a_plugin_offers(layer):
+def test_a_name_refers_to_what_a_plugin_offers(layer):
     from tenon.extend import hookimpl
     from tenon.plugins.manager import host
 

@@ -255,7 +255,7 @@ def test_hook_that_raises_is_reported_with_its_plugin_and_cause(empty_host):
     assert "TENON_DISABLE_PLUGINS=guilty" in str(caught.value)
 
 
-def test_two_plugins_of_one_class_are_told_apart(empty_host):
+def test_two_plugins_of_one_class_are_distinguished(empty_host):
     class Sometimes:
         def __init__(self, fails):
             self.fails = fails

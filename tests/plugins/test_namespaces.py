@@ -112,7 +112,7 @@ def test_function_keeps_its_name_when_the_module_of_that_name_is_imported(zoo):
     assert zoo.keeper() == "kept" and module.keeper is zoo.keeper
 
 
-def test_namespace_may_lie_below_a_module_of_tenon(zoo):
+def test_namespace_may_be_below_a_module_of_tenon(zoo):
     import tenon.nn.zoo
 
     assert tenon.nn.zoo.Roar.__module__ == "tenon.nn.zoo"

@@ -63,7 +63,7 @@ def test_a_group_whose_outputs_nobody_reads_goes_with_the_inputs_that_it_alone_r
     assert fresh[0].out_channels == 4
 
 
-def test_constants_of_zero_channels_go_into_the_bias_of_their_group_unless_zeros_lie_beside():
+def test_constants_of_zero_channels_go_into_the_bias_of_their_group_unless_zeros_are_padded():
     model, padded = make(), make(1)
     for each in (model, padded):
         nn.init.ones_(each[0].bias)

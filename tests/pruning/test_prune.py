@@ -26,7 +26,7 @@ def test_the_smallest_magnitudes_go_first_and_stay_away(layer):
     assert layer.weight_orig.tolist() == [[1, 2, 3, 4], [-4, -3, -2, -1]]
 
 
-def test_scores_are_looked_at_instead_of_values(layer):
+def test_scores_are_used_instead_of_values(layer):
     scores = tenon.tensor([[4.0, 2.0, 1.0, 3.0], [-3.0, -1.0, -2.0, -4.0]])
 
     prune.l1_unstructured(layer, "weight", amount=2, importance_scores=scores)

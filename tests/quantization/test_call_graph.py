@@ -56,7 +56,7 @@ def test_the_run_leaves_no_trace_in_the_model():
     assert tenon.equal(tenon.get_rng_state(), state)
 
 
-def test_shapes_and_branches_that_depend_on_values_are_no_hindrance():
+def test_shapes_and_branches_may_depend_on_values():
     class Sparse(nn.Module):
         def __init__(self):
             super().__init__()

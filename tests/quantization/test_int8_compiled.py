@@ -87,7 +87,7 @@ def test_a_weight_that_may_be_written_counts_from_the_next_call_on():
     np.testing.assert_allclose(compiled(x).numpy(), -2 * before, rtol=1e-6)
 
 
-def test_numbers_for_each_output_may_lie_apart():
+def test_numbers_for_each_output_need_not_be_contiguous():
     x, weight = tenon.randn(2, 3, 6, 6), tenon.ones(4, 3, 3, 3, dtype=tenon.int8)
     scale, bias = tenon.rand(8)[::2], tenon.rand(8)[::2]
     steps = {"x_step": 0.1, "x_zero": 3, "out_step": None, "out_zero": 0, "relu": True}

@@ -314,7 +314,7 @@ def test_what_cannot_be_quantized_is_named(model, spec, options, words):
     assert all(np.array_equal(before[k].numpy(), after[k].numpy(), equal_nan=True) for k in before)
 
 
-def test_what_is_no_model_and_what_is_quantized_already_is_named():
+def test_what_is_not_a_model_and_what_is_quantized_already_is_named():
     ddp, lazy = nn.parallel.DistributedDataParallel(nn.Linear(2, 2)), nn.Sequential(nn.LazyLinear(2))
     for call in (
         lambda m: tenon.quantize(m, "int8-dynamic"), tenon.quantization.prepare, tenon.quantization.prepare_qat,

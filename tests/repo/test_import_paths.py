@@ -105,7 +105,7 @@ def test_a_class_is_one_class_under_every_path():
     assert inspect.getsourcefile(tenon.jit) == inspect.getsourcefile(ScriptList)
 
 
-def test_what_is_not_there_is_said_by_the_name_that_was_asked_for():
+def test_a_missing_name_is_reported_as_it_was_imported():
     with pytest.raises(ModuleNotFoundError, match=r"'tenon\.jit\.nothing'"):
         importlib.import_module("tenon.jit.nothing")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -122,7 +122,7 @@ def test_lower_layers_do_not_import_higher_ones(import_graph):
     assert upward == []
 
 
-def test_late_imports_stand_on_a_list_that_only_gets_shorter(import_graph):
+def test_late_imports_are_on_a_list_that_only_gets_shorter(import_graph):
     circles = import_graph.circles()
 
     def matters(each):

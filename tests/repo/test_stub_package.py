@@ -41,7 +41,7 @@ def test_every_module_name_without_a_file_has_a_stub():
         assert path.with_name(f"{path.name}.pyi").exists() or (path / "__init__.pyi").exists(), name
 
 
-def test_no_stub_lies_beside_the_sources():
+def test_no_stub_is_next_to_the_sources():
     assert list(stubs.PACKAGE.rglob("*.pyi")) == [], "pyright ignores them, as there is a stub package"
 
 

@@ -180,7 +180,7 @@ def test_a_missing_folder_is_pythons_own_error(tmp_path):
         save(1, tmp_path / "nowhere" / "m.pt")
 
 
-def test_something_that_is_no_file_is_a_type_error():
+def test_something_that_is_not_a_file_is_a_type_error():
     with pytest.raises(TypeError, match="got a int"):
         save(1, 3)
 

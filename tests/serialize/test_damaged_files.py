@@ -143,7 +143,7 @@ def test_a_file_of_the_old_format_cut_short_is_refused(tmp_path):
             load(path)
 
 
-def test_a_name_that_is_no_text_any_more_is_told_so(tmp_path):
+def test_a_name_that_is_no_longer_text_is_reported(tmp_path):
     path = tmp_path / "model.pt"
     save(contents(), path)
     whole = path.read_bytes()

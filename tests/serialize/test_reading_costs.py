@@ -117,7 +117,7 @@ def test_one_long_tuple_as_the_key_of_many_dicts_is_limited():
         load(archive(b"\x80\x02" + key + b"}h\x00Ns" * 2_000 + b"."))
 
 
-def test_a_tensor_that_repeats_one_number_is_no_shape():
+def test_a_tensor_that_repeats_one_number_is_not_a_shape():
     whole = (
         b"ctorch._utils\n_rebuild_tensor\n("
         + STORAGE

@@ -86,7 +86,7 @@ def _old_file(*parts):
     return io.BytesIO(file.getvalue())
 
 
-def test_parts_of_storages_lie_in_one_memory():
+def test_parts_of_storages_share_memory():
     first, last, again = tenon.load(_old_file(("a", 0, 1), ("b", 1, 2), ("b", 1, 2)))
 
     assert first.tolist() == [1.0] and last.tolist() == [2.0, 3.0] and last is again

@@ -194,7 +194,7 @@ def test_a_storage_that_claims_more_than_the_record_holds_takes_no_memory():
         load(archive(tensor(200, b"K\x00", b"K\x04\x85", b"K\x01\x85"), **{"0": bytes(16)}))
 
 
-def test_keys_whose_hash_would_take_for_ever_are_refused():
+def test_keys_whose_hash_would_take_forever_are_refused():
     doubled = b"\x80\x02}K\x01\x85" + b"2\x86" * 60 + b"K\x01s."
 
     with pytest.raises(CheckpointError, match="too many parts"):
@@ -216,7 +216,7 @@ def test_whole_modules_are_refused_with_advice():
         load(archive(payload))
 
 
-def test_an_ordinary_ordered_dict_with_metadata_is_no_attack():
+def test_an_ordinary_ordered_dict_with_metadata_is_not_an_attack():
     saved = OrderedDict(a=1)
     saved._metadata = OrderedDict({"": {"version": 1}})
 
@@ -237,7 +237,7 @@ def test_an_ordinary_ordered_dict_with_metadata_is_no_attack():
         (bytes(257) + b"ustar" + bytes(300), "tar format"),
     ],
 )
-def test_other_kinds_of_file_are_told_apart(content, words, tmp_path):
+def test_other_kinds_of_file_are_distinguished(content, words, tmp_path):
     path = tmp_path / "other.pt"
     path.write_bytes(content)
 
@@ -260,7 +260,7 @@ def test_a_missing_file_is_pythons_own_error(tmp_path):
         load(tmp_path / "nowhere.pt")
 
 
-def test_something_that_is_no_file_is_a_type_error():
+def test_something_that_is_not_a_file_is_a_type_error():
     with pytest.raises(TypeError, match="not a int"):
         load(3)
 
@@ -282,7 +282,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-def test_garbled_object_trees_raise_nothing_but_checkpoint_errors():
+def test_garbled_object_trees_raise_only_checkpoint_errors():
     state = OrderedDict(w=from_numpy(np.arange(6.0).reshape(2, 3).T))
     state._metadata = OrderedDict({"": {"version": 1}})
     original = io.BytesIO()

@@ -75,7 +75,7 @@ def test_data_is_copied_out_by_the_class(met):
         np.asarray(shell)
 
 
-def test_changes_in_place_reach_what_it_stands_for():
+def test_changes_in_place_reach_the_wrapped_tensor():
     x = Noted(tenon.tensor([1.0, 2.0]))
     x.mul_(3)
     x += tenon.ones(2)
@@ -95,7 +95,7 @@ def test_gradients_are_those_of_the_data():
         assert not (x * 2).requires_grad
 
 
-def test_what_it_stands_for_may_have_a_history_of_its_own():
+def test_the_wrapped_tensor_may_have_a_history_of_its_own():
     class Open(Noted):
         @classmethod
         def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
@@ -174,7 +174,7 @@ def test_a_mode_sees_every_op_and_may_change_results():
         x * 1
 
 
-def test_modes_see_tensors_that_stand_for_others(met):
+def test_modes_see_wrapper_tensors(met):
     with Names() as mode:
         assert type(Noted(tenon.ones(2)) * 2) is Noted
     assert mode.names == ["mul.default"] and met[0] == aten.mul

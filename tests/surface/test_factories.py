@@ -260,7 +260,7 @@ def test_asarray_shares_copies_or_refuses_as_asked():
         tenon.asarray([1.0], copy=False)
 
 
-def test_complex_ends_and_ends_that_are_no_numbers():
+def test_complex_ends_and_ends_that_are_not_numbers():
     assert tenon.linspace(0, 1 + 1j, 3).tolist() == [0, 0.5 + 0.5j, 1 + 1j]
     assert tenon.logspace(0, 0j, 2).dtype is tenon.complex64
     with pytest.raises(RuntimeError, match="got start with 1 dimension"):

@@ -192,7 +192,7 @@ def test_gradients_of_images_keep_their_format(run):
         tenon.testing.assert_close(grad, right)
 
 
-def test_an_accumulated_gradient_lies_as_its_leaf_does():
+def test_an_accumulated_gradient_has_the_memory_order_of_its_leaf():
     x = last(2, 4, 6, 6).requires_grad_()
     given = last(2, 4, 3, 3)
 
@@ -238,7 +238,7 @@ def test_axes_of_one_element_get_strides_by_their_order_too():
     assert (x.permute(3, 0, 1, 2) + x.permute(3, 0, 1, 2)).stride() == (1, 6, 24, 24)
 
 
-def test_new_tensors_lie_as_what_they_are_like_even_with_gaps():
+def test_like_functions_keep_the_memory_order_even_with_gaps():
     x = permuted(0, 2, 3, 1)[..., ::2]
 
     dense = (36, 1, 9, 3)

@@ -106,7 +106,7 @@ def test_a_leaf_that_requires_grad_is_set_without_grad_mode_only():
     assert layer.weight.grad.tolist() == [[2.0] * 3] * 2
 
 
-def test_storages_are_the_bytes_and_the_numbers_behind_a_view():
+def test_storages_are_the_bytes_and_the_numbers_of_which_a_view_shows_some():
     x = tenon.tensor([[1, 2], [3, 4]], dtype=tenon.int16)
 
     column = x[:, 1]
@@ -146,7 +146,7 @@ def test_new_axes_have_the_strides_that_torch_gives_them():
     assert x[..., None].stride() == (12, 4, 1, 1)
 
 
-def test_what_is_made_like_a_permuted_tensor_lies_in_memory_as_it_does():
+def test_like_functions_keep_the_memory_order_of_a_permuted_tensor():
     x = tenon.ones(2, 3).T
 
     assert tenon.zeros_like(x).stride() == tenon.empty_like(x).stride() == (1, 3)

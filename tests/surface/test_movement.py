@@ -24,7 +24,7 @@ def test_every_dtype_moves_as_in_torch(compare, name, dtype):
     compare(name, (*first, *more.get(name, [])), dtype=dtype)
 
 
-def test_ravel_lays_its_elements_side_by_side_and_is_a_view_where_they_lie_so():
+def test_ravel_is_contiguous_and_a_view_where_the_input_is():
     spread, close = tenon.arange(6)[::2], tenon.zeros(2, 3)
 
     assert spread.ravel().is_contiguous() and spread.ravel().tolist() == [0, 2, 4]

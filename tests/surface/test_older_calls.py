@@ -18,7 +18,7 @@ def always():
 
 
 @pytest.mark.parametrize("name", ["addcmul", "addcdiv"])
-def test_the_factor_may_stand_before_the_tensors(name, always):
+def test_the_factor_may_precede_the_tensors(name, always):
     x, y, z = tenon.tensor([1.0, 2.0]), tenon.tensor([3.0, 4.0]), tenon.tensor([5.0, 8.0])
     expected = getattr(tenon, name)(x, y, z, value=2)
 

@@ -114,7 +114,7 @@ def test_subclasses_come_before_what_they_derive_from_and_strangers_are_refused(
         assert type(kept + 1) is tenon.Tensor and not overrides.has_torch_function((kept,))
 
 
-def test_a_class_that_is_no_tensor_is_asked_by_the_first_function_that_it_meets():
+def test_a_class_that_is_not_a_tensor_overrides_the_first_function_that_receives_it():
     rerouting.restore_all()
 
     assert tenon.mean(Money(3)) == 3
@@ -286,7 +286,7 @@ def test_what_torch_has_elsewhere_is_there():
     assert overrides.resolve_name(tenon.nn.init.uniform_) == "torch.nn.init.uniform_"
 
 
-def test_locals_of_a_function_that_asks_can_be_looked_at():
+def test_locals_of_a_guarded_function_can_be_inspected():
     with pytest.raises(TypeError) as caught:
         tenon.addcdiv(tenon.ones(2), 1, 2, 3, 4)
     frame = next(

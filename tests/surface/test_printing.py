@@ -197,7 +197,7 @@ def test_history_wraps_as_in_torch(torch, width):
 
 
 @pytest.mark.oracle
-def test_default_dtype_decides_what_is_said(torch):
+def test_default_dtype_decides_what_is_printed(torch):
     texts = []
     for lib in (tenon, torch):
         lib.set_default_dtype(lib.float64)

@@ -45,7 +45,7 @@ def test_a_variance_without_degrees_of_freedom_is_nan_and_warns():
         assert tenon.ones(1).var(unbiased=False) == 0
 
 
-def test_what_is_no_file_is_named_when_saving():
+def test_what_is_not_a_file_is_named_when_saving():
     for kind in (AttributeError, TypeError):
         with pytest.raises(kind, match="'f' to be string, path, or a file-like object with a 'write'"):
             tenon.save([1], tenon.ones(2))

@@ -166,7 +166,7 @@ def test_brackets_and_dots_of_strings_and_comments_are_not_nesting(tmp_path):
     assert read_file(tmp_path / "run.toml")["loss"] == "[" * 99
 
 
-def test_a_folder_is_no_configuration_file(tmp_path):
+def test_a_folder_is_not_a_configuration_file(tmp_path):
     with pytest.raises(ConfigError, match="Is a directory"):
         read_file(tmp_path)
 

@@ -282,7 +282,7 @@ class Killed(Net):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moments", [1, pytest.param(50, marks=pytest.mark.manual)])
-def test_kills_at_any_moment_change_nothing_but_the_time(project, moments):
+def test_kills_at_any_moment_change_only_the_time(project, moments):
     with open(project.folder / "small.py", "a") as file:
         file.write(KILLED)
     settings = (*SETTINGS, "--set", "model=small:Killed", "--set", f"epochs={20 * moments}")

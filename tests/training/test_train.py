@@ -42,7 +42,7 @@ def test_dropout_does_not_depend_on_the_number_of_ranks(finished):
 
 
 @pytest.mark.slow
-def test_accumulation_changes_nothing_but_memory(project, finished):
+def test_accumulation_changes_only_memory(project, finished):
     whole = finished("my.toml").weights()
     pieces = project.train("my.toml", "--set", "accumulate=3").weights()
 

@@ -168,7 +168,7 @@ def test_threads_change_no_bit():
     assert all(np.array_equal(a, b) for a, b in zip(alone, both, strict=True))
 
 
-def test_what_the_code_is_not_made_for_goes_its_old_way():
+def test_unsupported_cases_use_the_other_kernels():
     q, k, v = map(tenon.tensor, arrays((2, 4), 64, 64, 16))
     learned = tenon.zeros(64, 64, requires_grad=True)
 

@@ -317,7 +317,7 @@ def test_numbers_are_read_anew_at_every_call():
     assert out[0] == 4.0
 
 
-def test_an_output_may_lie_on_an_input_of_an_elementwise_cluster():
+def test_an_output_may_share_memory_with_an_input_of_an_elementwise_cluster():
     x, y = draw_all([(300, 7), (300, 7)])
     cluster = built([(300, 7)] * 2, lambda f, a, b: (f.add(a, b), f.sub(a, b)))
     wanted = (x + y, x - y)

@@ -171,7 +171,7 @@ def test_an_entry_that_cannot_be_read_is_compiled_again_and_replaced(kept, tmp_p
 
 
 @pytest.mark.slow
-def test_an_entry_that_is_no_machine_code_is_compiled_again(kept, tmp_path):
+def test_an_entry_that_is_not_machine_code_is_compiled_again(kept, tmp_path):
     (entry,) = entries(kept)
     Store(entry.parent).write(entry.stem, b"no machine code at all")
 
@@ -306,7 +306,7 @@ def test_a_kernel_takes_subclasses_and_gives_a_number_back():
     assert counted(7, np.zeros(0)) == 7
 
 
-def test_a_kernel_with_memory_of_its_own_gives_it_back():
+def test_a_kernel_with_memory_of_its_own_releases_it():
     room = 1 << 20
     out = np.zeros(room)
     for _ in range(3):
@@ -345,7 +345,7 @@ def test_two_threads_run_a_kernel_at_once():
     assert done == [1, 1]
 
 
-def test_what_a_kernel_may_take_is_said_where_it_takes_something_else():
+def test_arguments_that_a_kernel_rejects_are_reported_with_those_it_accepts():
     with pytest.raises(ArgumentError, match="it returns void or int64"):
         jit.kernel("void(complex64[::1])")(doubled.function)
 

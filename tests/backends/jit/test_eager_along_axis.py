@@ -85,7 +85,7 @@ def test_products_of_others_that_underflow_are_those_of_both_sides():
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-30)
 
 
-def test_products_of_others_are_right_beside_zeros():
+def test_products_of_others_are_right_next_to_zeros():
     x = np.exp2(np.random.default_rng(4).integers(-1, 2, (300, 40))).astype(np.float32)
     x[0, 3], x[1, [2, 9]] = 0, 0
     others = [np.prod(np.delete(x[:3].astype(np.float64), i, 1), 1) for i in range(40)]

@@ -180,7 +180,7 @@ def test_what_is_written_over_itself_keeps_its_memory(name, args, wanted, lies):
     assert x._version == version + 1
 
 
-def test_bounds_that_lie_in_the_clamped_memory_may_be_that_memory_and_nothing_else():
+def test_bounds_that_share_the_clamped_memory_must_be_exactly_that_memory():
     x = tenon.from_numpy(drawn(150, 150))
     expected = np.maximum(x.numpy(), np.float32(0.5))
 

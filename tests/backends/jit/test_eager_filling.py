@@ -89,7 +89,7 @@ def test_slices_are_added_where_they_belong_without_a_copy(dim):
     assert x.raw is before and x._version == 1
 
 
-def test_what_lies_in_the_same_memory_is_not_added_to_it():
+def test_overlapping_memory_is_not_added_in_place():
     x = tenon.from_numpy(np.nan_to_num(drawn(99, 99), posinf=1, neginf=2))
     before = x.clone()
 

@@ -303,7 +303,7 @@ def lying_differently(x):
     yield shifted
 
 
-def test_arrays_that_lie_differently_give_the_same(rng, used):
+def test_arrays_in_other_memory_orders_give_the_same(rng, used):
     x, g = normal(rng, 97, 133), normal(rng, 97, 133)
     out = kernel("softmax")(x, axis=1)
     expected = [

@@ -197,7 +197,7 @@ def test_maxima_of_lines_and_their_gradient(rng, used, kernel, stride, padding, 
     np.testing.assert_array_equal(made, BACKEND.kernels[ops.max_pool_grad](*wide, **attrs))
 
 
-def test_a_window_of_nothing_but_padding_gives_no_gradient(rng):
+def test_a_window_of_only_padding_gives_no_gradient(rng):
     attrs = {"kernel": (2,), "stride": (1,), "padding": (1,), "dilation": (2,), "ceil_mode": False}
     x = rng.standard_normal((100, 100, 1)).astype(np.float32)
     out = BACKEND.kernels[ops.max_pool](x, **attrs)

@@ -214,7 +214,7 @@ def test_a_rule_of_a_third_party_gives_what_it_gives_on_arrays(monkeypatch, at_o
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "complex64"])
-def test_other_dtypes_go_the_other_way_beside_fused_ones(monkeypatch, at_once, dtype):
+def test_other_dtypes_are_updated_unfused_next_to_fused_ones(monkeypatch, at_once, dtype):
     def make(ps):
         odd = nn.Parameter(tenon.ones(9).to(getattr(tenon, dtype)))
         ps.append(odd)
@@ -295,7 +295,7 @@ def recordings(monkeypatch):
 
 
 @pytest.mark.parametrize(("rule", "times"), [(Plain, 2), (Noisy, 6), (Counting, 6), (Sqrt, 6)])
-def test_only_a_rule_that_names_nothing_but_its_arguments_is_not_run_again_for_the_same_ones(
+def test_only_a_rule_that_reads_only_its_arguments_is_not_run_again_for_the_same_ones(
     monkeypatch, at_once, rule, times
 ):
     made = recordings(monkeypatch)

@@ -91,7 +91,7 @@ def test_one_kind_of_short_number_becomes_the_other():
     same(short.cast(x, DTYPES["float16"]), x.astype(FLOAT).astype(np.float16))
 
 
-def test_the_op_cast_uses_them_and_copies_what_lies_askew(dtype):
+def test_the_op_cast_uses_them_and_copies_unaligned_arrays(dtype):
     x = numbers(FLOAT, (130, 140), special=False)
     cast = reference("cast")
 
@@ -166,7 +166,7 @@ def test_operands_broadcast(shapes, swapped, dtype):
     same(kernel("sub")(x, y), in_float32("sub", x, y))
 
 
-def test_operands_may_lie_anyhow(dtype):
+def test_operands_may_have_any_strides(dtype):
     x, y = numbers(dtype, (150, 160)), numbers(dtype, (150, 160), 2)
 
     for lay in (
@@ -181,7 +181,7 @@ def test_operands_may_lie_anyhow(dtype):
     same(kernel("add")(x, y.reshape(160, 150).T), in_float32("add", x, y.reshape(160, 150).T))
 
 
-def test_numbers_stand_beside_arrays(dtype):
+def test_numbers_and_arrays_mix(dtype):
     x = numbers(dtype)
 
     for number in (2, 0.3, -1.5, True, float("inf"), dtype.type(0.3)):

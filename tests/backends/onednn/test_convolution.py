@@ -88,7 +88,7 @@ def test_result_and_both_gradients_are_those_of_the_reference(rank, channels, wi
     assert used("weight")
 
 
-def test_sizes_that_differ_by_axis_are_kept_apart():
+def test_sizes_that_differ_by_axis_are_not_mixed_up():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((2, 16, 13, 10), dtype=np.float32)
     weight = rng.standard_normal((16, 16, 3, 2), dtype=np.float32)
@@ -130,7 +130,7 @@ def _views(x):
     yield "unaligned", np.frombuffer(b"\0" * 4 + x.tobytes(), x.dtype, offset=4).reshape(x.shape)
 
 
-def test_arrays_may_lie_in_any_order_of_memory():
+def test_arrays_may_have_any_memory_order():
     rng = np.random.default_rng(2)
     attrs = attributes(2, WINDOWS[0])
     x, weight, bias = arrays(rng, 2, (16, 16, 1), 3)

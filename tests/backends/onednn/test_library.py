@@ -63,7 +63,7 @@ def test_a_named_file_that_is_missing_is_the_reason_of_one_warning_and_numpy_com
     )
 
 
-def test_a_file_that_is_no_library_is_refused(tmp_path):
+def test_a_file_that_is_not_a_library_is_refused(tmp_path):
     (tmp_path / "text.so").write_text("not a library")
 
     found = find(Config.from_environment({"TENON_ONEDNN_LIBRARY": str(tmp_path / "text.so")}))
@@ -232,7 +232,7 @@ def test_an_array_is_read_where_it_lies(make):
     ],
     ids=["float64", "empty", "scalar", "reversed", "broadcast", "complex", "unaligned start", "odd stride"],
 )
-def test_what_cannot_be_described_is_told_apart(x):
+def test_what_cannot_be_described_is_distinguished(x):
     assert representable(x) == (x.strides == (4,))
 
 

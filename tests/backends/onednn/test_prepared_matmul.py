@@ -54,7 +54,7 @@ def test_a_prepared_product_reads_its_memory_anew_at_every_call(dtype, a, b):
 
 
 @DTYPES
-def test_operands_and_output_may_lie_transposed_or_in_a_larger_array(dtype):
+def test_operands_and_output_may_be_transposed_or_parts_of_a_larger_array(dtype):
     x, y = values(0, 40, 48, dtype=dtype).T, values(1, 56, 40, dtype=dtype).T
     around = np.zeros((48, 100), dtype)
     out = around[:, 20:76]
@@ -218,7 +218,7 @@ def test_vectors_in_bfloat16(a, b):
     close(out, np.matmul(*wide(x, y)), BFLOAT)
 
 
-def test_a_call_runs_on_any_thread_beside_others():
+def test_a_call_runs_on_any_thread_at_the_same_time_as_others():
     def work(seed, calls, wrong):
         for x, y, out, call in calls:
             for _ in range(20):

@@ -143,7 +143,7 @@ def test_nan_stays_in_its_sequence_and_infinity_saturates(kind, monkeypatch):
     np.testing.assert_allclose(out, expected, rtol=2e-5, atol=2e-6)
 
 
-def test_arrays_may_lie_askew_and_inputs_stay_as_they_were(monkeypatch):
+def test_arrays_may_be_unaligned_and_inputs_are_not_changed(monkeypatch):
     monkeypatch.setattr(rnn, "LEAST", 0)
     args = arguments("lstm", SIZES["equal"])
     askew = [None if a is None else np.repeat(a, 2, axis=-1)[..., ::2] for a in args]

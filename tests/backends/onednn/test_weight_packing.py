@@ -37,7 +37,7 @@ def test_another_counter_of_the_same_number_is_a_change():
     assert said == ["meanwhile"] * 3
 
 
-def test_a_weight_that_lies_as_it_should_is_never_packed():
+def test_a_weight_in_the_right_order_is_never_packed():
     counter, said = [0], []
     lasting = PackedOnReuse(lambda: counter, lambda: said.append("meanwhile"), lambda: None)
 

@@ -77,7 +77,7 @@ def test_result_and_both_gradients_are_those_of_the_reference(case):
     assert all(isinstance(entry[0], winograd.Winograd) for entry in eager._cache.entries().values.values())
 
 
-def test_arrays_may_lie_in_any_order_of_memory():
+def test_arrays_may_have_any_memory_order():
     last = values(0, 2, 6, 7, 16).transpose(0, 3, 1, 2)
     weight = values(1, 3, 3, 16, 16).transpose(3, 2, 0, 1)
     attrs = ATTRS | {"padding": (1, 1)}

@@ -195,7 +195,7 @@ def test_a_failed_write_leaves_the_file_as_it_was(tmp_path):
     assert path.read_bytes() == b"before" and [p.name for p in tmp_path.iterdir()] == ["net.pt"]
 
 
-def test_what_is_no_trace_is_not_saved(tmp_path):
+def test_what_is_not_a_trace_is_not_saved(tmp_path):
     with pytest.raises(UnsupportedError, match=r"not a Linear.*tenon\.jit\.trace\(model, example_inputs\)"):
         jit.save(nn.Linear(1, 1), tmp_path / "x.pt")
 

@@ -145,7 +145,7 @@ def test_gradients_stop_where_they_did(tracked):
     assert not tracked or tenon.equal(a.grad, b.grad)
 
 
-def test_a_trace_made_without_gradients_has_them_all_the_same():
+def test_a_trace_made_without_gradients_has_them_nevertheless():
     net = nn.Linear(3, 2)
     with tenon.no_grad():
         traced = jit.trace(net, tenon.ones(1, 3))

@@ -68,7 +68,7 @@ def test_defaults_count_as_stated_arguments():
     assert len(found) == 1
 
 
-def test_a_pattern_that_needs_its_own_result_is_no_match():
+def test_a_pattern_that_needs_its_own_result_does_not_match():
     def program(x, w):
         a = x @ w
         return a * a.sigmoid()
@@ -178,7 +178,7 @@ def test_partitions_are_as_large_as_what_is_unsupported_allows():
     assert [n.target for n in fused.graph.nodes if n.op == "call_module"] == ["fused_1", "fused_0"]
 
 
-def test_single_nodes_are_no_partition_unless_allowed():
+def test_single_nodes_are_not_a_partition_unless_allowed():
     def program(a):
         return (a + 1).relu()
 

@@ -48,7 +48,7 @@ def test_nodes_say_of_which_module_they_are():
     assert {"Gelu", "LayerNormalization", "Softmax", "Gather"} <= set(operators(proto))
 
 
-def test_weights_stand_under_their_names_once():
+def test_weights_are_stored_under_their_names_once():
     model, args = example("gpt")
     state = model.state_dict()
 
@@ -83,7 +83,7 @@ def test_before_opset_20_gelu_is_taken_apart():
         program(graph, opset=12)
 
 
-def test_quantized_layers_stand_between_quantize_and_dequantize():
+def test_quantized_layers_are_between_quantize_and_dequantize():
     model, args = example("digits")
     small = t.quantize(model, "int8", [args[0]]).model
 
@@ -119,7 +119,7 @@ def test_stored_weights_stay_int8():
     assert operators(proto).count("DequantizeLinear") == 3 and "Cast" not in operators(proto)
 
 
-def test_large_weights_go_to_a_file_beside_the_model(tmp_path):
+def test_large_weights_go_to_a_file_next_to_the_model(tmp_path):
     model, args = example("vit")
     graph = capture(model, *args)
     target = OnnxTarget(Options(largest=1000))

@@ -95,7 +95,7 @@ def test_parameters_may_be_inputs(model):
     assert names[:2] == ["x", "y"] and {"linear.weight", "norm.running_mean"} <= set(names)
 
 
-def test_external_data_is_beside_the_model(tmp_path):
+def test_external_data_is_next_to_the_model(tmp_path):
     t.onnx.export(nn.Linear(40, 40), t.ones(1, 40), tmp_path / "a.onnx", external_data=True)
 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "a.onnx.data"]

@@ -54,7 +54,7 @@ def test_lines_name_the_module_and_the_source():
     assert re.search(r'#l0 = loc\("l0/linear"\(".*test_module\.py":\d+:1\)\)', text)
 
 
-def test_small_constants_stand_in_the_text_and_large_ones_beside_it():
+def test_small_constants_are_in_the_text_and_large_ones_in_a_file():
     def function(x):
         return (x + t.arange(5.0)).sum() + (x[:, None] * t.arange(2000.0)).sum()
 

@@ -134,7 +134,7 @@ def test_gaussian_has_its_name_in_profiles(x):
     assert [event.key for event in profile.key_averages()] == ["tenon::gaussian"]
 
 
-def test_gaussian_stands_in_the_reference():
+def test_gaussian_is_in_the_reference():
     spec = importlib.util.spec_from_file_location("build_reference", DOCS)
     build = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(build)
