@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ _NON_NEGATIVE = {"eps": "epsilon value"} | {
         "initial_accumulator_value",
     )
 }  # fmt: skip
+#: Hyper-parameters that may have any value but infinity and NaN.
+_FINITE = ("r", "weight_lr_power")
 
 
 # Each hyper-parameter has the type that the constructors of optimizers state.
@@ -31,13 +34,26 @@ def validated(**options: Any) -> dict[str, Any]:
     for name, title in _NON_NEGATIVE.items():
         if name in options:
             non_negative(title, options[name])
+    for name in _FINITE:
+        if name in options and not math.isfinite(as_float(options[name])):
+            raise ValueError(f"Invalid {name} value: {options[name]}")
+    if not 0 <= as_float(options.get("warmup_steps", 0)) < math.inf:
+        raise ValueError(f"Invalid warmup_steps value: {options['warmup_steps']}")
     variants(options.get("foreach"), options.get("fused"), options.get("differentiable"))
     return options
 
 
+def as_float(value: Scalar) -> float:
+    """Return the value of a number or a one-element tensor; TypeError for a string, of which ``float`` reads
+    one."""
+    if isinstance(value, str):
+        raise TypeError(f"must be a number, not the string {value!r}")
+    return float(value)
+
+
 def non_negative(title: str, value: Scalar) -> None:
     """Raise ValueError, with the hyper-parameter's ``title``, if ``value`` is negative or NaN."""
-    if not float(value) >= 0.0:
+    if not as_float(value) >= 0.0:
         raise ValueError(f"Invalid {title}: {value}")
 
 
@@ -52,7 +68,7 @@ def step_size(value: Scalar) -> None:
     """Raise ValueError, as PyTorch's newer optimizers do, unless ``value`` is one non-negative number."""
     if isinstance(value, Tensor) and value.numel() != 1:
         raise ValueError(f"Tensor lr must be 1-element, but its shape is {list(value.shape)}.")
-    if not float(value) >= 0.0:
+    if not as_float(value) >= 0.0:
         raise ValueError(f"Learning rate should be >= 0 but is: {value}")
 
 
@@ -61,7 +77,7 @@ def betas(values: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
     for position, value in enumerate(values):
         if isinstance(value, Tensor) and value.numel() != 1:
             raise ValueError(f"Tensor betas[{position}] must be 1-element")
-        if not 0.0 <= float(value) < 1.0:
+        if not 0.0 <= as_float(value) < 1.0:
             raise ValueError(f"Invalid beta parameter at index {position}: {value}")
     first, second = values
     if isinstance(first, Tensor) != isinstance(second, Tensor):

@@ -435,8 +435,9 @@ def test_a_model_without_trainable_parameters_is_refused_as_in_torch():
 def test_options_without_a_meaning_here_are_refused():
     with pytest.raises(UnsupportedError, match="device_mesh"):
         DistributedDataParallel(Affine(), device_mesh=object())
-    with pytest.raises(CommunicatorError, match="bucket_cap_mb=0"):
-        DistributedDataParallel(Affine(), bucket_cap_mb=0)
+    for cap in (0, -1.0, float("nan"), float("inf"), True, "3"):
+        with pytest.raises(CommunicatorError, match=f"bucket_cap_mb={cap!r} must be positive and finite"):
+            DistributedDataParallel(Affine(), bucket_cap_mb=cap)
 
 
 @pytest.mark.oracle

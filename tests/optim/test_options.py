@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import pytest
@@ -65,3 +66,39 @@ def test_lbfgs_goes_through_its_iterations_without_a_gradient_where_told_to():
     loss = optimizer.step(lambda: tenon.tensor([10.0]))
 
     assert loss.tolist() == [10.0] and p.tolist() == [1.0] * 3
+
+
+NUMBERS = {
+    "lr",
+    "eps",
+    "weight_decay",
+    "momentum",
+    "lr_decay",
+    "r",
+    "warmup_steps",
+    "weight_lr_power",
+}
+
+
+def test_numbers_are_not_strings():
+    classes = {
+        cls
+        for cls in (getattr(optim, name) for name in dir(optim))
+        if isinstance(cls, type) and issubclass(cls, optim.Optimizer) and cls is not optim.Optimizer
+    }
+    assert len(classes) > 15
+    for cls in classes:
+        unchecked = {"eps"} if cls is optim.Muon else set()  # as in PyTorch
+        for option in NUMBERS & set(inspect.signature(cls).parameters) - unchecked:
+            with pytest.raises((TypeError, ValueError)):
+                cls([parameter()], **{"lr": 0.1, option: "3"})
+
+
+@pytest.mark.parametrize("cls", [optim.SGDScheduleFree, optim.AdamWScheduleFree])
+@pytest.mark.parametrize("option", ["r", "warmup_steps", "weight_lr_power"])
+def test_weights_of_the_average_are_finite(cls, option):
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(ValueError, match=f"Invalid {option} value: {value}"):
+            cls([parameter()], **{option: value})
+    with pytest.raises(ValueError, match="Invalid warmup_steps value: -1"):
+        cls([parameter()], warmup_steps=-1)

@@ -428,3 +428,16 @@ def test_a_result_that_resizes_out_warns_but_where_out_alone_says_the_shape():
     for quiet in (tenon.zeros(2, 3, out=tenon.zeros(5)), tenon.bernoulli(x, out=tenon.zeros(7))):
         assert quiet.shape == (2, 3)
     assert tenon.add(x, x, out=tenon.zeros(0)).shape == (2, 3)
+
+
+def test_the_first_size_is_not_a_bool():
+    makers = [
+        lambda: tenon.empty(True),
+        lambda: tenon.zeros((True, 2)),
+        lambda: tenon.rand(size=(True, 2)),
+        lambda: tenon.nn.Linear(2, True),
+    ]
+    for make in makers:
+        with pytest.raises(TypeError, match="must be tuple of ints, but found element of type bool at pos 0"):
+            make()
+    assert tenon.ones(2, True).shape == (2, 1)  # PyTorch looks at the first one only

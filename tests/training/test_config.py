@@ -121,6 +121,11 @@ ABSURD = {
     "accumulate=9223372036854775807": "accumulate = 9223372036854775807: must be at most batch_size = 64",
     "threads=2147483648": "threads = 2147483648: Input should be less than or equal to 4096",
     "epochs=-1": "epochs = -1: ",
+    "epochs=true": "epochs = True: Input should be a valid integer",
+    'batch_size="3"': "batch_size = '3': Input should be a valid integer",
+    'log.every="3"': "log.every = '3': Input should be a valid integer",
+    "data_parallel.bucket_cap_mb=inf": "data_parallel.bucket_cap_mb = inf: Input should be a finite number",
+    "data_parallel.bucket_cap_mb=true": "data_parallel.bucket_cap_mb = True: Input should be a valid number",
     "model_options.x=" + "[" * 3000 + "]" * 3000: "--set model_options.x = '[[[",
     "model_options"
     + ".a" * 3000

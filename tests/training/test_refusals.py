@@ -19,7 +19,10 @@ REFUSALS = [
         "unknown key 'optimizer.lrr'. Did you mean 'optimizer.lr'?",
     ),
     (("my.toml", "--set", "optimizer.lr=-1"), "optimizer.lr = -1: Invalid learning rate: -1"),
-    (("my.toml", "--set", "optimizer.lr=fast"), "optimizer.lr = 'fast': could not convert"),
+    (
+        ("my.toml", "--set", "optimizer.lr=fast"),
+        "optimizer.lr = 'fast': must be a number, not the string 'fast'",
+    ),
     (
         ("my.toml", "--set", 'scheduler={name="StepLR",step_size=2,gamma="x"}'),
         "scheduler.gamma = 'x': Input should be a valid number",

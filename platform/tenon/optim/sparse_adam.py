@@ -25,7 +25,7 @@ class SparseAdam(Optimizer):
         if isinstance(lr, Tensor) and lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, but its shape is {list(lr.shape)}.")
         for title, value in (("learning rate", lr), ("epsilon value", eps)):
-            if not float(value) > 0.0:
+            if not value > 0.0:
                 raise ValueError(f"Invalid {title}: {value}")
         for i, beta in enumerate(betas):
             if not 0.0 <= beta < 1.0:

@@ -40,13 +40,13 @@ _BRACKETS = re.compile(
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), strict=True)
 
 
 class _Component(BaseModel):
     """A section that names a component; its further keys are that component's options."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
     name: str
 
     def options(self) -> Table:
@@ -79,7 +79,9 @@ class DataParallelConfig(_Section):
     )
     comm_hook_options: Table = {}
     shard_optimizer: bool = Field(False, description="shard the optimizer's state over the ranks: ZeRO-1")
-    bucket_cap_mb: float = Field(25.0, gt=0, description="size of the buckets in which gradients are reduced")
+    bucket_cap_mb: float = Field(
+        25.0, gt=0, allow_inf_nan=False, description="size of the buckets in which gradients are reduced"
+    )
 
     @field_validator("comm_hook_options")
     @classmethod

@@ -9,6 +9,7 @@ compute on the same cores).
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -65,9 +66,12 @@ class GradientSynchronizer:
                 f"process_group is {self.communicator!r}, of which this rank is not a member, or which is"
                 f" not a group. Make data-parallel models on the ranks of the group only."
             )
-        self.bucket_cap_mb = DEFAULT_CAP_MB if bucket_cap_mb is None else float(bucket_cap_mb)
-        if not self.bucket_cap_mb > 0:
-            raise CommunicatorError(f"bucket_cap_mb={bucket_cap_mb} must be positive; torch's default is 25.")
+        cap = DEFAULT_CAP_MB if bucket_cap_mb is None else bucket_cap_mb
+        if isinstance(cap, (bool, str)) or not 0 < cap < math.inf:
+            raise CommunicatorError(
+                f"bucket_cap_mb={cap!r} must be positive and finite; torch's default is 25."
+            )
+        self.bucket_cap_mb = float(cap)
         named = list(named_parameters)
         for name, parameter in named:
             staging.check_tensor(parameter, "GradientSynchronizer", f"parameter {name!r}")

@@ -38,8 +38,18 @@ def kind_of(dtype: DTypeLike | None, out: Tensor | None = None) -> dtypes.dtype:
 
 
 def shape_of(size: tuple[Any, ...], keyword: Any) -> tuple[int, ...]:  # of SizeLike
-    """Return the shape that is passed as sizes, as one sequence, or by the keyword ``size``."""
-    return sizes(size if keyword is None else (keyword,))
+    """Return the shape that is passed as sizes, as one sequence, or by the keyword ``size``.
+
+    As PyTorch, refuse a bool as the first size.
+    """
+    if keyword is not None:
+        size = (keyword,)
+    first = size[0] if size else None
+    if first.__class__ is bool or (isinstance(first, (tuple, list)) and first and first[0].__class__ is bool):
+        raise TypeError(
+            "argument 'size' (position 1) must be tuple of ints, but found element of type bool at pos 0"
+        )
+    return sizes(size)
 
 
 @watched_creation
