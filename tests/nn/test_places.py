@@ -59,7 +59,7 @@ def test_the_place_remains_when_forward_raises():
     with pytest.raises(Exception, match="cannot be multiplied"):
         nn.Sequential(nn.Linear(3, 2))(tenon.ones(1, 4))
 
-    assert scopes.here.place is None
+    assert scopes.running.place is None
 
 
 class Attention(nn.Module):

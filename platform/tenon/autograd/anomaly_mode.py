@@ -208,7 +208,7 @@ class _ForwardCheck:
         count = int(
             raw.sum(raw.isnan(output.raw) if kind == "nan" else raw.isinf(output.raw), axes=_axes(output.raw))
         )
-        path = scopes.path_of(scopes.here.place)
+        path = scopes.path_of(scopes.running.place)
         _State.first[kind] = (
             f"op {op.name}{f' in module {path}' if path else ''} computed {kind} from finite numbers: inputs"
             f" {', '.join(str(list(a.raw.shape)) for a in inputs) or 'none'},"

@@ -1,8 +1,8 @@
 """Which module call is running in this thread: named in errors, and by nodes of the tape.
 
-``Module.__call__`` maintains ``here``, and the tape stores it on every node, so that an error in a backward
-pass can name the module: about 0.1 us per module call. ``nn/call_listeners.py`` tells listeners of each
-module call.
+``Module.__call__`` maintains ``running``, and the tape stores it on every node, so that an error in a
+backward pass can name the module: about 0.1 us per module call. ``nn/call_listeners.py`` notifies listeners
+of each module call.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 Place: TypeAlias = tuple[weakref.ref[Any], int, type]  # of modules, a class above the engine
 
 
-class _Here(threading.local):
+class _RunningModule(threading.local):
     #: ``(weak reference to the outermost running module, id and class of the innermost one)``; None outside
     #: of modules.
     place: Place | None = None
 
 
-here = _Here()
+running = _RunningModule()
 
 
 def path_of(place: Place | None) -> str:
@@ -37,5 +37,5 @@ def path_of(place: Place | None) -> str:
 
 def suffix() -> str:
     """The running module as the end of a message: ``" in module encoder.layers.3"``; ``""`` if none runs."""
-    path = path_of(here.place)
+    path = path_of(running.place)
     return f" in module {path}" if path else ""

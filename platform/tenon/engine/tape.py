@@ -31,7 +31,7 @@ Edges: TypeAlias = Sequence[Edge]
 #: Hooks by the number of their handle.
 Hooks: TypeAlias = MutableMapping[int, Callable[..., Any]]
 
-_here = scopes.here
+_running = scopes.running
 next_number = itertools.count().__next__  # orders nodes by creation time
 #: In an edge, the index of an input that is a leaf.
 LEAF = -1
@@ -83,7 +83,7 @@ class Node:
     versions: Any  # a sequence of int; None where ``saved`` is
     attrs: Attrs
     seq: int
-    #: The module call in which the op ran: see ``scopes.here``.
+    #: The module call in which the op ran: see ``scopes.running``.
     module: scopes.Place | None
     #: Has hooks, a retained gradient or is a requested input: the sweep leaves its fast path.
     watched: bool
@@ -203,7 +203,7 @@ class CustomNode(Node):
         self.watched = False
         self.edges = tuple(edge_of(i) for i in inputs)
         self.seq = next_number()
-        self.module = _here.place
+        self.module = _running.place
 
     def apply_tensors(self, grad: Gradient, create_graph: bool) -> Sequence[Value | None]:
         """Gradients of the inputs (None for an input without one) from the output's gradient, or the list
@@ -272,7 +272,7 @@ def record(
             i += 1
     else:
         _keep(node, keeps, args, raw)
-    node.module = _here.place
+    node.module = _running.place
     return node
 
 
@@ -286,7 +286,7 @@ def record_pair(plan: Plan, backend: EngineBackend, x: Value, y: Value, attrs: A
     node.out = node.out_counter = None
     node.watched = False
     node.seq = next_number()
-    node.module = _here.place
+    node.module = _running.place
     bits = 0
     to_x = to_y = None
     if x._track:
@@ -343,7 +343,7 @@ def record_single(plan: Plan, backend: EngineBackend, x: Value, attrs: Attrs) ->
     node.out = node.out_counter = None
     node.watched = False
     node.seq = next_number()
-    node.module = _here.place
+    node.module = _running.place
     if x._view is not None:
         x._refresh()
     n = x._node

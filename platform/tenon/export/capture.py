@@ -198,7 +198,7 @@ def _record_until_stable(
         with fork_rng():
             graph = _record(recorder, function, call)
         # A function that builds modules of its own does so every time.
-        if recorder.discard_reason is None and (attempt or not recorder.made_parameters()):
+        if recorder.discard_reason is None and (attempt or not recorder.created_parameters()):
             recorder.check_numbers()
             _compare(recorder.present(), expected)
             return graph
@@ -329,7 +329,7 @@ def _refuse_effects(recorder: CaptureRecorder) -> None:
             "a learning rate scheduler steps in the captured function. Call its step() outside: the learning "
             "rate is an input of every run."
         )
-    for problem in filter(None, (ask() for ask in recorder.questions)):
+    for problem in filter(None, (check() for check in recorder.final_checks)):
         raise CaptureError(f"{problem}. Bring both into the captured function, or leave both out of it.")
 
 

@@ -85,7 +85,7 @@ class CaptureRecorder(Recorder):
         before = len(self.graph.nodes)
         super().made(array)
         for node in self.graph.nodes[before:]:
-            node.module = scopes.path_of(scopes.here.place)
+            node.module = scopes.path_of(scopes.running.place)
 
     def _has_static_shape(self, op: Op, refs: tuple[NodeArgument, ...], attrs: Attrs) -> bool:
         return self.options.as_run or super()._has_static_shape(op, refs, attrs)
@@ -150,7 +150,7 @@ class CaptureRecorder(Recorder):
                     if entry is not None and entry.storage.node is None:
                         value.raw[...] = 0
 
-    def made_parameters(self) -> bool:
+    def created_parameters(self) -> bool:
         """Whether the call created parameters or buffers of modules that ran: lazy ones."""
         tensors = (t for root in self.roots.values() for t in (*root.parameters(), *root.buffers()))
         return any(self.created_inside(tensor) for tensor in tensors)

@@ -72,7 +72,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         #: Callbacks that repeat Python's side effects after every replay.
         self.after: list[Callable[[], None]] = []
         self.expects = False
-        self.questions: list[Callable[[], str | None]] = []
+        self.final_checks: list[Callable[[], str | None]] = []
         #: Why to discard this recording and record the next call instead: see ``discard``.
         self.discard_reason: str | None = None
         self._scalars: dict[Hashable, Scalar | None] = {}
@@ -163,7 +163,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
             self._paused = False
         with self.refusing():
             self._append_call(op, refs, attrs, out, parent)
-        here = scopes.here.place
+        here = scopes.running.place
         if here is not None and id(here[0]) not in self.roots:
             root = here[0]()
             if root is not None:
@@ -218,7 +218,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         arrays = [r for r in (*raws, *hidden) if hasattr(r, "shape")]
         avals = tuple(Aval(tuple(r.shape), r.dtype) for r in (*raws, *hidden) if hasattr(r, "shape"))
         node = self.graph.call(op, refs, dict(attrs), avals)
-        node.module = scopes.path_of(scopes.here.place)
+        node.module = scopes.path_of(scopes.running.place)
         node.where = user_line()
         node.phase = self._phase()
         for index, raw in enumerate(arrays):

@@ -168,7 +168,7 @@ def _finish(
     recorder: Recorder, leaves: Leaves, nodes: dict[int, Node], result: Nested, places: GuardedValues
 ) -> Recording:
     """Return the recording of a call that has returned ``result``."""
-    for problem in filter(None, (ask() for ask in recorder.questions)):
+    for problem in filter(None, (check() for check in recorder.final_checks)):
         raise CaptureError(f"{problem}. Bring both into the compiled function, or leave both out of it.")
     known = {id(m) for root in recorder.roots.values() for m in root.modules()}
     for module in places.modules:

@@ -64,7 +64,7 @@ def running_call() -> scopes.Place | None:
     It is ``(weak reference to the outermost module, id of the innermost one, its class)``, a new object for
     every call.
     """
-    return scopes.here.place
+    return scopes.running.place
 
 
 def install(handler: Handler) -> None:

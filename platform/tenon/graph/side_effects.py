@@ -41,7 +41,7 @@ class SideEffects:
     expects: bool
     #: Called when the function has returned: each describes an effect that no replay could repeat, or returns
     #: None.
-    questions: list[Callable[[], str | None]]
+    final_checks: list[Callable[[], str | None]]
     _rescheduled: set[int]
     _paused: bool
     _read: Callable[[Array], np.ndarray]
@@ -105,7 +105,7 @@ class SideEffects:
 
     def at_end(self, problem: Callable[[], str | None]) -> None:
         """Call ``problem`` when the function has returned: it returns a reason not to compile, or None."""
-        self.questions.append(problem)
+        self.final_checks.append(problem)
 
     def listening(self) -> bool:
         """Whether the current thread is being recorded."""

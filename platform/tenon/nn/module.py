@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 from weakref import ref
 
-from tenon.engine.scopes import here
+from tenon.engine.scopes import running
 from tenon.engine.types import Forwarded, Nested
 from tenon.errors import MissingForwardError, ModuleError, ModuleTypeError
 from tenon.nn import call_listeners, hooks
@@ -95,8 +95,8 @@ class Module(State):
 
     def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Call ``forward(*args, **kwargs)`` and the registered hooks."""
-        outer = here.place
-        here.place = (ref(self) if outer is None else outer[0], id(self), type(self))
+        outer = running.place
+        running.place = (ref(self) if outer is None else outer[0], id(self), type(self))
         try:
             if self._hooks is None and hooks.global_hooks is None and call_listeners.active is None:
                 return self.forward(*args, **kwargs)
@@ -105,7 +105,7 @@ class Module(State):
             add_module_path(self, error)
             raise
         finally:
-            here.place = outer
+            running.place = outer
 
     def _call_impl(self, *args: Nested, **kwargs: Nested) -> Nested:
         return call_eagerly(self, args, kwargs)

@@ -6,7 +6,7 @@ shapes are not recorded. Equal signatures are not shared: looking them up takes 
 record.
 
 ======== ==========================================================================================
-OP       op or maker, begin, end, module, phase, signature, bytes of the output, attrs, stack, the output's
+OP       op or factory, begin, end, module, phase, signature, bytes of the output, attrs, stack, the output's
          block or None
 NODE     name of a gradient node, begin, end, module, sequence number
 SPAN     name, begin, end, category, phase, argument
@@ -37,7 +37,7 @@ SIZES = (11, 6, 7, 9, 8, 6, 8, 5, 3)
 ANNOTATION, OPERATOR, WAIT, PROFILER = "user_annotation", "cpu_op", "tenon_wait", "tenon_profiler"
 
 
-class Maker:
+class Factory:
     """Replaces the op in the record of a function that creates arrays without an op."""
 
     view = False
@@ -50,8 +50,8 @@ class Maker:
         return 0.0
 
 
-#: Returns the maker of a name, the same object for the same name.
-maker = functools.cache(Maker)
+#: Returns the factory of a name, the same object for the same name.
+factory = functools.cache(Factory)
 
 
 def split(items: list[Item]) -> Iterator[list[Item]]:

@@ -41,7 +41,7 @@ from tenon.profiler.observe.devices import marked_kernel, marked_op
 from tenon.profiler.observe.event_callbacks import EventCallbacks
 from tenon.profiler.observe.lanes import Lane
 from tenon.profiler.observe.memory import Blocks, fresh
-from tenon.profiler.observe.records import NODE, OP, Item, maker
+from tenon.profiler.observe.records import NODE, OP, Item, factory
 from tenon.profiler.observe.scopes import OPEN
 from tenon.profiler.observe.stack import Frame, stack_here
 from tenon.tensors.autograd.handles import RemovableHandle
@@ -213,7 +213,7 @@ class Tap:
         begin = now()
         out = make(*args, **options)
         tensors = tuple(each for each in args if isinstance(each, Value))
-        self._note(begin, now(), maker(name), tensors, None, out)
+        self._note(begin, now(), factory(name), tensors, None, out)
         return out
 
     def _recorder(self) -> Callable[..., None]:
