@@ -37,7 +37,7 @@ def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = 
     target = Path(folder) / NAME if path is None else Path(path)
     traces = [*aligned(folder)]
     first = traces[0][0]
-    with beside(target) as part, gzip.open(part, "wt", compresslevel=4) as file:
+    with replacement_of(target) as part, gzip.open(part, "wt", compresslevel=4) as file:
         head = {k: v for k, v in first.items() if k != "distributedInfo"}
         head["tenon"] = {**first["tenon"], "merged": [trace.name for trace in find_traces(folder)]}
         file.write(json.dumps(head)[:-1] + ', "traceEvents": [\n')
@@ -51,7 +51,7 @@ def merge(folder: str | os.PathLike[str], path: str | os.PathLike[str] | None = 
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def replacement_of(path: Path) -> Iterator[Path]:
     """Yield a temporary path that is renamed to ``path``, or deleted on an error."""
     part = path.with_name(path.name + PART)
     try:

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tenon_profiler.events import INSTANT
-from tenon_profiler.merge import aligned, beside
+from tenon_profiler.merge import aligned, replacement_of
 from tenon_profiler.overview import STEP
 from tenon_profiler.trace import TraceObject
 
@@ -114,7 +114,7 @@ def export_xplane(folder: str | os.PathLike[str], out: str | os.PathLike[str] | 
         run = top / (f"{name}_{own['cycle']}" if own.get("cycle") else name)
         run.mkdir(parents=True, exist_ok=True)
         path = run / f"{own['host']}_{own['rank']}.xplane.pb"
-        with beside(path) as part:
+        with replacement_of(path) as part:
             part.write_bytes(space(events, start - int(header["baseTimeNanoseconds"]), own["host"]))
         written.append(path)
     return written

@@ -114,7 +114,7 @@ def get_default_nowrap_functions() -> set[Function]:
 def get_testing_overrides() -> dict[Function, Function]:
     """Return, for each function that can be overridden, a function with its parameters that returns -1."""
 
-    def stand_in(function: Function) -> Function:
+    def dummy_of(function: Function) -> Function:
         def dummy(*args: object, **kwargs: object) -> int:
             return -1
 
@@ -122,7 +122,7 @@ def get_testing_overrides() -> dict[Function, Function]:
             dummy.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
         return dummy
 
-    return {f: stand_in(f) for functions in get_overridable_functions().values() for f in functions}
+    return {f: dummy_of(f) for functions in get_overridable_functions().values() for f in functions}
 
 
 class TorchFunctionMode:

@@ -65,7 +65,7 @@ class Mask:
     def discard(self, module: Module) -> None:
         """Delete the mask and its forward pre-hook."""
         delattr(module, self.buffer)
-        remove_hook(module, _method_behind(module, self.buffer))
+        remove_hook(module, _method_of_mask(module, self.buffer))
 
 
 class BasePruningMethod(ABC):
@@ -286,7 +286,7 @@ def _candidates(method: BasePruningMethod, t: Tensor, mask: Tensor) -> Tensor | 
 
 def _joined(module: Module, buffer: str, method: BasePruningMethod) -> PruningContainer:
     """Return a new container of the methods that computed the mask ``buffer``, and ``method``."""
-    old = _method_behind(module, buffer)
+    old = _method_of_mask(module, buffer)
     before = () if old is None else old if isinstance(old, PruningContainer) else (old,)
     container = PruningContainer(*before, method)
     container._mask_name = buffer
@@ -325,7 +325,7 @@ def _methods(module: Module) -> list[BasePruningMethod]:
     return [hook for hook in hooks.values() if isinstance(hook, BasePruningMethod)]
 
 
-def _method_behind(module: Module, buffer: str) -> BasePruningMethod | None:
+def _method_of_mask(module: Module, buffer: str) -> BasePruningMethod | None:
     """Return the method whose mask is ``buffer``, or None."""
     return next((method for method in _methods(module) if method._mask_name == buffer), None)
 

@@ -144,7 +144,7 @@ class Regions:
             for form in map(Form, examples):
                 for match in self._matches(layer, form, own):
                     new = missing & {*match.nodes.values()}
-                    if new and self._stands_alone(match, own):
+                    if new and self._can_be_replaced(match, own):
                         matches.append(Region(path, match, form))
                         missing -= new
                 if not missing:
@@ -173,7 +173,7 @@ class Regions:
             self._templates[key] = _captured(layer, form)
         return self._templates[key]
 
-    def _stands_alone(self, match: Match, own: Mapping[str, Node]) -> bool:
+    def _can_be_replaced(self, match: Match, own: Mapping[str, Node]) -> bool:
         """Whether a match can be replaced by a call of the layer."""
         inside = {*match.nodes.values()}
         from_parameters = {*own.values()}

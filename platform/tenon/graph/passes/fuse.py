@@ -129,7 +129,7 @@ class _Fuser:
         inside = set(members)
         ins = list(dict.fromkeys(r for n in members for r in n.refs if r.node not in inside))
         seen = [
-            n.out(i) for n in members for i in range(len(n.avals)) if self._seen_outside(n.out(i), inside)
+            n.out(i) for n in members for i in range(len(n.avals)) if self._is_read_outside(n.out(i), inside)
         ]
         outs = list(dict.fromkeys(_viewed(r, inside) for r in seen))
         if not outs or len(ins) + len(outs) > ARRAYS:
@@ -140,7 +140,7 @@ class _Fuser:
             return None
         return FusedGroup(cluster, ins, outs) if self._is_one_kernel(cluster) else None
 
-    def _seen_outside(self, ref: Ref, inside: set[Node]) -> bool:
+    def _is_read_outside(self, ref: Ref, inside: set[Node]) -> bool:
         return ref in self.roots or any(user not in inside for user in self.users.get(ref, ()))
 
     def _build(self, members: list[Node], ins: list[Ref], outs: list[Ref]) -> Cluster:
@@ -192,7 +192,7 @@ class _Fuser:
                 changes[ref] = node.out(index)
             inside = set(members)
             for member in members:
-                if not isinstance(member.op, MOVES) or not self._seen_outside(member.out(), inside):
+                if not isinstance(member.op, MOVES) or not self._is_read_outside(member.out(), inside):
                     removed.add(member)  # others stay, as views of the kernel's outputs
             after[members[-1]] = node
         nodes: list[Node] = []

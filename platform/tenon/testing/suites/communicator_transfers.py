@@ -64,7 +64,7 @@ def started_reductions_are_complete_after_wait(communicator: Communicator) -> No
 
 
 @check
-def groups_work_beside_the_communicator_of_all_ranks(communicator: Communicator) -> None:
+def groups_work_next_to_the_communicator_of_all_ranks(communicator: Communicator) -> None:
     """Groups of even and of odd ranks in reverse order; a rank without a group gets None.
 
     Communicators need not support groups.
