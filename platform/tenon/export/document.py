@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tenon.export.captured import CapturedGraph
 from tenon.export.json_types import Json
 from tenon.export.signature import Result, Signature, TensorArgument
 from tenon.graph.graph import Node, Ref
+from tenon.random.draws import Draw
 from tenon.tensors.tensor import Tensor
 
 SCHEMA, VERSION = "tenon.graph", 1
@@ -34,12 +36,13 @@ def to_document(
         places = ", ".join(f"{node.name} ({node.where or node.module})" for node in unwritable[:5])
         raise LoweringError(
             f"{len(unwritable)} calls cannot be written to a file, as they call Python functions: {places}. "
-            "Draw random numbers without a generator of your own, and leave collectives out."
+            "Draw random numbers by tenon's functions, and leave collectives out."
         )
     positions = {node: i for i, node in enumerate(graph.nodes)}
     arrays: dict[str, Array] = {}
     scalars = {scalar.name: scalar for scalar in graph.signature.scalars}
     nodes: list[Json] = []
+    generators: dict[int, int] = {}
     taken = {node.label for node in graph.inputs}
     for node in graph.nodes:
         sized = graph.with_sizes(node)
@@ -66,7 +69,7 @@ def to_document(
                 entry["args"] = [values.encode(a, positions) for a in node.args]
             nodes.append(entry)
         else:
-            nodes.append(_call(sized, positions))
+            nodes.append(_call(sized, positions, generators))
     document: dict[str, Json] = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -133,7 +136,7 @@ def _is_writable(node: Node) -> bool:
     return values.is_plain(node.args) and values.is_plain(node.attrs)
 
 
-def _call(node: Node, positions: Mapping[Node, int]) -> dict[str, Json]:
+def _call(node: Node, positions: Mapping[Node, int], generators: dict[int, int]) -> dict[str, Json]:
     entry: dict[str, Json] = {
         "kind": "call",
         "op": node.name,
@@ -141,6 +144,10 @@ def _call(node: Node, positions: Mapping[Node, int]) -> dict[str, Json]:
         "attrs": {name: values.encode(value) for name, value in node.attrs.items()},
         "outputs": [_aval(aval) for aval in node.avals],
     }
+    draw = node.attrs.get("make")
+    if isinstance(draw, Draw) and draw.generator is not None:
+        body: Any = entry["attrs"]  # the dictionary above
+        body["make"]["draw"].append(values.encode_generator(draw.generator, generators))
     for name, text in (("module", node.module), ("where", _place(node.where)), ("phase", node.phase)):
         if text:
             entry[name] = text

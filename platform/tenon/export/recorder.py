@@ -26,6 +26,8 @@ from tenon.graph.recorder import Recorder
 from tenon.graph.scalars import Reading, Scalar
 from tenon.graph.values import Values
 from tenon.kernels.backend import backend_named
+from tenon.random.draws import Draw
+from tenon.random.generator import Generator, stream_of
 from tenon.tensors.call_site import user_line
 from tenon.tensors.tensor import Tensor
 
@@ -70,11 +72,17 @@ class CaptureRecorder(Recorder):
         self.gradients_before: dict[int, tuple[Tensor, Tensor | None]] = {}
         #: By id, the optimizers that made steps, and their state before.
         self.states_before: dict[int, tuple[Optimizer, dict[Tensor, State]]] = {}
+        #: By id, the generators that the call draws from, beside the process's, and their state before.
+        self.generators_before: dict[int, tuple[Generator, np.ndarray]] = {}
 
     def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Execute ``op`` and record it; a composite as its parts, unless it is to stay whole."""
         if self.any_size:
             args, attrs = untraced(args), untraced(attrs)
+        make = attrs.get("make")
+        if isinstance(make, Draw) and make.generator is not None:
+            state = (make.generator, stream_of(make.generator).state())
+            self.generators_before.setdefault(id(make.generator), state)
         whole = self.options.whole
         if whole is not None and isinstance(op, Composite) and not {op.name, op.kind.value} & whole:
             return SLOT.parts(op, args, attrs)
@@ -123,6 +131,8 @@ class CaptureRecorder(Recorder):
 
         With ``keep_states`` the state that the call created stays, with its values before the first write.
         """
+        for generator, state in self.generators_before.values():
+            stream_of(generator).set_state(state)
         for _, raw, values in reversed(self.before.values()):
             raw[...] = values
         for leaf, grad in self.gradients_before.values():

@@ -331,6 +331,8 @@ def _check_draw(args: Sequence[object], attrs: Mapping[str, object], outputs: Se
     draw = attrs.get("make")
     if len(attrs) != 1 or not isinstance(draw, Draw) or len(args) != len(draw.arrays):
         raise BundleError("a call of host_draw draws no random numbers.")
+    if draw.function == "multinomial" and not values.draws_indices(draw, args):
+        raise BundleError("a draw of multinomial does not fit its probabilities.")
     if [*outputs] != [Aval(draw.shape, draw.dtype)]:
         raise BundleError(f"{draw.function} draws {Aval(draw.shape, draw.dtype)!r}, not {outputs!r:.200}.")
 

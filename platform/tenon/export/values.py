@@ -4,11 +4,13 @@ Numbers, strings, booleans and None are JSON's own, a list is a list; everything
 key: ``{"ref": [node, output]}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``, ``{"slice": [...]}``,
 ``{"ellipsis": true}``, ``{"size": "4*batch"}``, ``{"float": "inf"}``, ``{"complex": [re, im]}``,
 ``{"dict": [[key, value], ...]}``, ``{"index": true}`` in the layout of an op that indexes by arrays, and
-``{"draw": [function, shape, dtype, numbers, arrays, order]}`` of random numbers.
+``{"draw": [function, shape, dtype, numbers, arrays, order]}`` of random numbers, with ``[number, state]``
+of the generator as seventh element if it is not the process's.
 """
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -16,18 +18,20 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tenon import dtypes
-from tenon.errors import BundleError, LoweringError
+from tenon.errors import BundleError, LoweringError, TenonError
 from tenon.export.json_types import Json, as_list
 from tenon.export.sizes import Expression, Size, parse
 from tenon.graph.graph import Node, Ref
 from tenon.random.draws import FUNCTIONS as DRAWS
 from tenon.random.draws import PARAMETERS as DRAWN_BY
 from tenon.random.draws import Draw
+from tenon.random.generator import Generator, stream_of
 from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.pytree import LEAF, TreeSpec
 
 #: A plain value of any type.
 Plain: TypeAlias = Any
+_NONE = type(None)
 #: Nested values and arguments that are read.
 _MAX_DEPTH = 64
 
@@ -112,23 +116,61 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
 
 
 def is_writable(draw: Draw) -> bool:
-    """Whether a draw can be written: it uses the process's generator, and takes numbers only."""
-    return draw.generator is None and all(isinstance(v, bool | int | float) for _, v in draw.arguments)
+    """Whether a draw can be written: it takes numbers only, and its generator is one of the CPU."""
+    on_cpu = draw.generator is None or draw.generator.device.type == "cpu"
+    return on_cpu and all(v is None or isinstance(v, bool | int | float) for _, v in draw.arguments)
 
 
-def _draw(body: Json) -> Draw:
+def encode_generator(generator: Generator, known: dict[int, int]) -> Json:
+    """Return the number of a generator, by its id in ``known``, and its state; ``known`` is added to."""
+    number = known.setdefault(id(generator), len(known))
+    return [number, base64.b64encode(stream_of(generator).state().tobytes()).decode()]
+
+
+def _generator(body: Json, known: dict[int, tuple[str, Generator]]) -> Generator:
+    """Return the generator that ``encode_generator`` wrote, the same for the same number."""
+    number, state = as_list(body)
+    if type(number) is not int or type(state) is not str:
+        raise BundleError("a generator is a number and a state.")
+    if number not in known:
+        try:
+            generator = Generator()
+            stream_of(generator).set_state(np.frombuffer(base64.b64decode(state, validate=True), np.uint8))
+        except (ValueError, TenonError) as error:
+            raise BundleError(f"the state of a generator is damaged: {error}") from error
+        known[number] = (state, generator)
+    first, generator = known[number]
+    if first != state:
+        raise BundleError(f"generator {number} has two states.")
+    return generator
+
+
+def _draw(body: Json, generators: dict[int, tuple[str, Generator]]) -> Draw:
     """Return the draw that ``encode`` wrote; BundleError for any other."""
-    function, shape, dtype, numbers, arrays, order = as_list(body)
+    function, shape, dtype, numbers, arrays, order, *rest = as_list(body)
     if function not in DRAWS or not {*arrays, *(name for name, _ in numbers)} <= DRAWN_BY:
         raise BundleError(f"no function {function!r:.80} draws random numbers by such arguments.")
     given = tuple((name, decode(number)) for name, number in numbers)
     sizes = (*shape, *(order or ()))
-    if any(type(n) not in (int, float) for _, n in given) or any(type(n) is not int or n < 0 for n in sizes):
+    kinds = {"replacement": (bool,), "num_samples": (int,), "from_": (int, _NONE), "to": (int, _NONE)}
+    if any(type(n) not in kinds.get(name, (int, float)) for name, n in given) or any(
+        type(n) is not int or n < 0 for n in sizes
+    ):
         raise BundleError("the parameters of a random draw must be numbers.")
+    if len(rest) > 1:
+        raise BundleError("a draw has six elements, or seven with a generator.")
     if order is not None and sorted(order) != list(range(len(shape))):
         raise BundleError(f"{order!r:.80} is not a permutation of {len(shape)} axes.")
     axes = None if order is None else tuple(order)
-    return Draw(function, tuple(shape), dtype_named(dtype), given, tuple(arrays), axes)
+    generator = _generator(rest[0], generators) if rest else None
+    return Draw(function, tuple(shape), dtype_named(dtype), given, tuple(arrays), axes, generator)
+
+
+def draws_indices(draw: Draw, args: Sequence[object]) -> bool:
+    """Whether a draw by weights has one array, of as many rows as it draws indices for."""
+    if draw.arrays != ("probs",) or not isinstance(args[0], Ref) or draw.dtype != np.int64:
+        return False
+    return draw.shape == (*args[0].aval.shape[:-1], dict(draw.arguments).get("num_samples"))
 
 
 class Decoder:
@@ -136,6 +178,8 @@ class Decoder:
 
     def __init__(self, ref: Callable[[Json], Ref] | None = None, symbols: Sequence[str] = ()) -> None:
         self.ref, self.symbols = ref, symbols
+        #: Number -> state and generator of draws.
+        self.generators: dict[int, tuple[str, Generator]] = {}
 
     def size(self, text: Json) -> Size:
         """Return the size that ``text`` writes."""
@@ -173,7 +217,7 @@ def decode(node: Json, ref: Decoder = _PLAIN_DECODER, depth: int = 0) -> Plain:
     if tag == "index":
         return INDEX
     if tag == "draw":
-        return _draw(body)
+        return _draw(body, ref.generators)
     if tag == "slice" and type(body) is list and len(body) == 3:
         return slice(*(_whole(decode(part, ref)) for part in body))
     if tag == "complex" and type(body) is list and len(body) == 2:

@@ -16,18 +16,25 @@ from tenon.random.continuous import cauchy, exponential, log_normal, normal, uni
 from tenon.random.discrete import bernoulli, geometric, randint, random_
 from tenon.random.generator import Generator
 from tenon.random.permutation import randperm
+from tenon.random.weighted import multinomial
 
 #: The functions that a ``Draw`` may call, by name.
 FUNCTIONS = {
     function.__name__: function
     for function in (
-        bernoulli, cauchy, exponential, geometric, log_normal, normal, randint, random_, randperm, uniform,
+        bernoulli, cauchy, exponential, geometric, log_normal, multinomial, normal, randint, random_,
+        randperm, uniform,
     )
 }  # fmt: skip
 
 
-#: The numbers that they take.
-PARAMETERS = frozenset({"low", "high", "mean", "std", "p", "lambd", "median", "sigma"})
+#: The numbers and arrays that they take.
+PARAMETERS = frozenset(
+    {
+        "low", "high", "mean", "std", "p", "lambd", "median", "sigma", "from_", "to", "probs", "num_samples",
+        "replacement",
+    }
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

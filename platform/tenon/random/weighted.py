@@ -29,7 +29,7 @@ def multinomial(
 
     Equal quotients, which half types produce, keep their order here; PyTorch's order of them is unspecified.
     """
-    _check(probs, num_samples, replacement)
+    check_multinomial(probs, num_samples, replacement)
     if probs.ndim == 2 and probs.shape[0] == 0:
         indices = np.empty((0, num_samples), np.int64)
     else:
@@ -42,7 +42,8 @@ def multinomial(
     return out
 
 
-def _check(probs: np.ndarray, num_samples: int, replacement: bool) -> None:
+def check_multinomial(probs: np.ndarray, num_samples: int, replacement: bool) -> None:
+    """Raise RandomArgumentError unless so many samples can be drawn by weights of this shape and dtype."""
     if not 1 <= probs.ndim <= 2:
         raise RandomArgumentError(
             f"prob_dist must be 1 or 2 dim, got shape {probs.shape}. Reshape the leading axes to one."

@@ -13,6 +13,7 @@ from tenon.engine.op import table
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.random.draws import Draw
+from tenon.random.weighted import check_multinomial
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.inplace import check_leaf, check_overlap, inplace
 from tenon.tensors.refused_writes import refuse_writing
@@ -70,5 +71,12 @@ _PARAMETERS = {
 
 def draw_multinomial(x: Tensor, num_samples: int, replacement: bool, generator: Generator | None) -> Tensor:
     """Draw indices with the probabilities of each row (torch.multinomial)."""
+    if WATCHERS.recorder is not None:
+        check_multinomial(x.raw, num_samples, replacement)
+        numbers = (("num_samples", num_samples), ("replacement", replacement))
+        shape = (*x.raw.shape[:-1], num_samples)
+        draw = Draw("multinomial", shape, np.dtype(np.int64), numbers, ("probs",), generator=generator)
+        drawn: Tensor = WATCHERS.recorder.host_draw(draw, x.detach())
+        return drawn
     host = x._backend.to_host(x.raw)
     return wrap(random.multinomial(generator, host, num_samples, replacement), x.device)
