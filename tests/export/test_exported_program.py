@@ -379,3 +379,21 @@ def test_programs_and_traces_index_by_tensors(tmp_path):
         tenon.jit.trace(model, args, strict=False, check_trace=False),
     ):  # fmt: skip
         assert all(tenon.equal(mine, own) for mine, own in zip(made(*args), expected, strict=True))
+
+
+def test_constants_and_temporary_buffers_are_not_in_the_state_dict_of_modules():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.plain = nn.Linear(2, 2), tenon.ones(2)
+            self.register_buffer("kept", tenon.ones(2))
+            self.register_buffer("temporary", tenon.ones(2), persistent=False)
+
+        def forward(self, x):
+            return self.linear(x) * self.plain + tenon.tensor([1.0, 2.0]) + self.kept * self.temporary
+
+    model, x = Model().eval(), tenon.ones(1, 2)
+    program = tenon.export.export(model, (x,))
+    for made in (program.module(), tenon.export.unflatten(program)):
+        assert set(made.state_dict()) == set(model.state_dict()) and tenon.equal(made(x), model(x))
+        made.load_state_dict(model.state_dict())

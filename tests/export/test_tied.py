@@ -175,7 +175,7 @@ def shares(a, b):
     return np.shares_memory(a.detach().numpy(), b.detach().numpy())
 
 
-@pytest.mark.parametrize("form", ["bundle", "program"])
+@pytest.mark.parametrize("form", ["bundle", "program", "graph", "file"])
 def test_states_that_share_memory_are_stored_once_and_share_it_again(form, tmp_path):
     model, x = Overlapping().eval(), tenon.randn(2, 3)
     if form == "bundle":
@@ -183,9 +183,13 @@ def test_states_that_share_memory_are_stored_once_and_share_it_again(form, tmp_p
         made = unflatten(load(tmp_path / "b").graph)
         stored = tenon.load(tmp_path / "b" / "weights.safetensors")
         assert sorted(stored) == ["back", "own"] and tenon.export.verify(tmp_path / "b").passed
+    elif form == "graph":
+        made = unflatten(capture(model, x))
+        assert not shares(made.back, model.back)
     else:
         save(export(model, (x,)), tmp_path / "p.pt2")
-        made = load(tmp_path / "p.pt2").module()
+        made = load(tmp_path / "p.pt2")
+        made = made.module() if form == "program" else unflatten(made)
 
     assert tenon.equal(made(x), model(x)) and set(made.state_dict()) == set(model.state_dict())
     assert shares(made.there, made.back) and shares(made.row, made.back)

@@ -162,6 +162,49 @@ class Coder(nn.Module):
         return self.gru(first.relu(), state)[0]
 
 
+DROPPING = {
+    "lstm": lambda: (nn.LSTM(3, 4, 2, dropout=0.5), (tenon.randn(5, 2, 3),)),
+    "gru": lambda: (nn.GRU(3, 4, 2, dropout=0.3, bidirectional=True), (tenon.randn(5, 2, 3),)),
+    "attention": lambda: (nn.MultiheadAttention(8, 2, dropout=0.2), (tenon.randn(5, 2, 8),) * 3),
+}
+
+
+@pytest.mark.parametrize("name", ["lstm", "attention", pytest.param("gru", marks=pytest.mark.slow)])
+def test_dropout_inside_of_layers_is_theirs_again(name):
+    tenon.manual_seed(0)
+    layer, args = DROPPING[name]()
+    model = Holder(layer).train()
+
+    made = unflatten(capture(model, *args))
+
+    assert type(made.layer) is type(layer) and made.layer.training and not made.training
+    assert made.layer.dropout == layer.dropout
+    results = []
+    for each in (model, made):
+        tenon.manual_seed(1)
+        results.append(each(*args)[0])
+    assert tenon.equal(*results) and not tenon.equal(made(*args)[0], results[0])
+    assert tenon.equal(made.eval()(*args)[0], model.eval()(*args)[0])
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_packed_sequences_are_captured_for_their_lengths(batch_first):
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.LSTM(3, 4, bidirectional=True, batch_first=batch_first)
+
+        def forward(self, x):
+            packed = nn.utils.rnn.pack_padded_sequence(
+                x, tenon.tensor([3, 5]), batch_first=batch_first, enforce_sorted=False
+            )
+            return nn.utils.rnn.pad_packed_sequence(self.layer(packed)[0], batch_first=batch_first)[0]
+
+    model, x = Tagger().eval(), tenon.randn(*((2, 5) if batch_first else (5, 2)), 3)
+    made = unflatten(capture(model, tenon.randn(x.shape)))
+    assert tenon.equal(made(x), model(x)) and set(made.state_dict()) == set(model.state_dict())
+
+
 def test_layers_that_share_moved_arguments_or_run_twice_are_found():
     model = Coder().eval()
     x, memory = tenon.randn(2, 5, 8), tenon.randn(2, 6, 8)

@@ -5,7 +5,6 @@ Next: ``python_graph.py`` writes the op graph as an ``fx.Graph``, ``program_file
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from tenon.export.graph_signature import (
 from tenon.export.layers import Layers
 from tenon.export.lowering import lower
 from tenon.export.naming import argument_names
-from tenon.export.program_module import ProgramModule, graph_state, program_module
+from tenon.export.program_module import ProgramModule, copied, graph_state, program_module
 from tenon.export.program_states import (
     add_states,
     aliases_of,
@@ -261,7 +260,7 @@ class ExportedProgram:
         It takes the arguments of the exported module; ``check_guards=False`` skips the check of shapes and
         dtypes.
         """
-        return program_module(self.whole, check_guards)
+        return program_module(self.whole, check_guards, temporary=self.names.temporary)
 
     def run_decompositions(self, decomp_table: Mapping[object, object] | None = None) -> ExportedProgram:
         """Return the program with all composite ops replaced by their parts.
@@ -300,9 +299,11 @@ def unflatten(module: ExportedProgram | CapturedGraph, flat_args_adapter: None =
     Calls of ``nn.Linear``, convolutions, transposed ones too, batch norms in evaluation mode, ``Embedding``,
     recurrent layers and cells, and ``MultiheadAttention`` become calls of such layers again, at the paths
     where the exported module had them; everything else becomes ops in ``forward``. So the result can be
-    quantized and pruned, and its ``state_dict()`` has the keys of the exported module's. Dropout inside of a
-    layer is not in the graph, so the layer has none. A layer whose first or last ops cancelled with its
-    neighbours' stays ops. ``flat_args_adapter`` is PyTorch's, and not supported.
+    quantized and pruned, and its ``state_dict()`` has the keys of the exported module's. A recurrent or
+    attention layer that dropped elements when it was captured is in training mode and does so again; one that
+    was captured in evaluation mode has no dropout. A layer whose first or last ops cancelled with its
+    neighbours', or that was called with a ``PackedSequence``, stays ops. ``flat_args_adapter`` is PyTorch's,
+    and not supported.
 
     >>> import tenon
     >>> model = tenon.nn.Sequential(tenon.nn.Linear(4, 2), tenon.nn.ReLU()).eval()
@@ -314,8 +315,12 @@ def unflatten(module: ExportedProgram | CapturedGraph, flat_args_adapter: None =
             "flat_args_adapter= is not supported: call the module with the exported arguments."
         )
     graph = module.captured if isinstance(module, ExportedProgram) else module
-    made: ProgramModule = copy.deepcopy(program_module(graph, True, Layers(graph)))
+    layers = Layers(graph)
+    temporary = module.names.temporary if isinstance(module, ExportedProgram) else frozenset()
+    made: ProgramModule = copied(program_module(graph, True, layers, temporary))
     made.eval()
+    for path, layer in layers.modules.items():
+        made.get_submodule(path).train(layer.training)
     return made
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+from numpy.lib.array_utils import byte_bounds
 
 from tenon import fx
 from tenon.engine.op import Op, table
@@ -16,6 +20,7 @@ from tenon.export.values import is_plain
 from tenon.fx.module_paths import assign, holder_of
 from tenon.graph.graph import Ref
 from tenon.nn.module import Module
+from tenon.nn.parameter import Buffer, Parameter
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.pytree import TreeSpec
 from tenon.tensors.tensor import Tensor
@@ -38,8 +43,13 @@ class ProgramModule(fx.GraphModule):
         return result if self._structured else self._signature.unflatten(result)
 
 
-def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = None) -> ProgramModule:
-    """Return ``graph`` as a module with its state; ``check``: whether calls check shapes and dtypes."""
+def program_module(
+    graph: CapturedGraph, check: bool, layers: Layers | None = None, temporary: Set[str] = frozenset()
+) -> ProgramModule:
+    """Return ``graph`` as a module with its state; ``check``: whether calls check shapes and dtypes.
+
+    ``temporary`` are the buffers that are not in ``state_dict()``, as constants are not.
+    """
     written = python_graph(graph, lifted=False, layers=layers)
     kept = _kept_values(graph, written)
     for write in graph.writes:
@@ -61,6 +71,10 @@ def program_module(graph: CapturedGraph, check: bool, layers: Layers | None = No
         root = {path: value for path, value in root.items() if path not in layers.labels}
         root.update(layers.modules)
     made = ProgramModule(root, written.graph, "Program")
+    kinds = graph.signature.states
+    for node, path in state_paths(graph).items():
+        if kinds.get(node.label) not in ("parameter", "buffer") or path in temporary:
+            _leave_out(made, path)
     _tie(made, graph.signature.aliases)
     made._signature, made._checked = graph.signature, graph if check else None
     made._structured = structured
@@ -77,6 +91,13 @@ def _tie(module: Module, aliases: Mapping[str, str]) -> None:
         for name in names if found else ():
             if _at(module, name) is None:
                 assign(found[0], module, name)
+
+
+def _leave_out(module: Module, path: str) -> None:
+    """Leave a constant or a temporary buffer out of ``state_dict()``."""
+    holder, name = holder_of(module, path)
+    if holder is not None and name in holder._buffers:
+        holder._non_persistent_buffers_set.add(name)
 
 
 def _at(module: Module, path: str) -> object:
@@ -112,6 +133,32 @@ def _owner(ref: Ref) -> object:
 
 def _may_view(op: Op) -> bool:
     return bool(op.view)
+
+
+def copied(module: ProgramModule) -> ProgramModule:
+    """Return a copy whose parameters and buffers share memory where those of ``module`` do."""
+    memo: dict[int, Any] = {}  # the copy of each object, of any type
+    for tensor in _overlapping([*module.parameters(), *module.buffers()]):
+        if isinstance(tensor, Parameter):
+            memo[id(tensor)] = Parameter(copy.deepcopy(tensor.detach(), memo), tensor.requires_grad)
+        elif isinstance(tensor, Buffer):
+            memo[id(tensor)] = Buffer(copy.deepcopy(tensor.detach(), memo), persistent=tensor.persistent)
+    return copy.deepcopy(module, memo)
+
+
+def _overlapping(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return the tensors that lie in memory of another: ``copy.deepcopy`` copies parameters apart."""
+    spans = sorted(
+        ((*byte_bounds(t.raw), number) for number, t in enumerate(tensors) if t.raw.size), key=lambda s: s[0]
+    )
+    found: set[int] = set()
+    reach, last = 0, 0
+    for start, end, number in spans:
+        if start < reach:
+            found |= {last, number}
+        if end > reach:
+            reach, last = end, number
+    return [tensors[number] for number in sorted(found)]
 
 
 def graph_state(graph: CapturedGraph) -> dict[str, Tensor]:

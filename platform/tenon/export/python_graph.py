@@ -135,8 +135,9 @@ class Writer:
                     live.add(ref.node)
 
         need(self.source.roots())
+        inside = {node for region in self.layers.regions for node in region.match.nodes.values()}
         for node in reversed(self.source.nodes):
-            if node in live or node.effect:
+            if node in live or (node.effect and node not in inside):
                 live.add(node)
                 need(node.refs)
         return first, live

@@ -3,6 +3,7 @@ arguments with which it may be called."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import TypeAlias
 
@@ -84,8 +85,11 @@ def _recurrent(own: Parameters, users: Users) -> Iterator[Candidate]:
         options["nonlinearity"] = reader.attrs["nonlinearity"]
     length, batch = len(reader.attrs["sizes"]), reader.attrs["sizes"][0]
     states = layers * (1 + bidirectional)
-    for batch_first in (True, False):
-        layer: RNNBase = kind(inputs, hidden, layers, batch_first=batch_first, device="meta", **options)
+    for rate, batch_first in itertools.product(_rates(users) if layers > 1 else [0.0], (True, False)):
+        layer: RNNBase = kind(
+            inputs, hidden, layers, batch_first=batch_first, dropout=rate, device="meta", **options
+        )
+        layer.train(rate > 0)
         shapes: list[tuple[int, ...]] = [(batch, length) if batch_first else (length, batch)]
         shapes += [(length,)] if batch == 1 and not batch_first else []
         examples: list[Example] = []
@@ -106,7 +110,7 @@ def _cell(own: Parameters, users: Users) -> Iterator[Candidate]:
     rows, inputs = weight.avals[0].shape
     hidden = rows // gates
     options = {"nonlinearity": reader.attrs["nonlinearity"]} if kind is RNNCell else {}
-    layer = kind(inputs, hidden, "bias_ih" in own, device="meta", **options)
+    layer = kind(inputs, hidden, "bias_ih" in own, device="meta", **options).eval()
     examples: list[Example] = []
     for shape in [(batch,), *([()] if batch == 1 else [])]:
         x, h, c = (_zeros(*shape, width, like=weight) for width in (inputs, hidden, hidden))
@@ -129,7 +133,13 @@ def _transposed(own: Parameters, users: Users) -> Iterator[Candidate]:
         inputs, outputs * groups, tuple(kernel), stride, padding, rest, groups, "bias" in own, dilation,
         device="meta",
     )  # fmt: skip
-    yield layer, [((_zeros(*x.shape, like=reader),), {})]
+    yield layer.eval(), [((_zeros(*x.shape, like=reader),), {})]
+
+
+def _rates(users: Users) -> list[float]:
+    """Return the probabilities with which a layer may drop: 0 in evaluation, or those found in the graph."""
+    found = {node.attrs["p"] for node in users if node.kind == "call" and node.name == "dropout_mask"}
+    return [0.0, *sorted(found)]
 
 
 #: The number of calls after its first ones in which an attention's head width and masks are searched.
@@ -153,14 +163,14 @@ def _attention(own: Parameters, users: Users) -> Iterator[Candidate]:
     avals = {aval for node in calls for aval in node.avals}
     heads = {a.shape[-2] for a in avals if len(a.shape) > 2 and a.shape[-2] * a.shape[-1] == width}
     heads |= {a.shape[1] for a in avals if len(a.shape) == 4 and a.shape[1] * a.shape[-1] == width}
-    for count in sorted(heads):
-        for batch_first in (True, False):
-            layer = MultiheadAttention(
-                width, count, bias="in_proj_bias" in own, add_bias_kv="bias_k" in own, kdim=kwidth,
-                vdim=vwidth, batch_first=batch_first, device="meta",
-            )  # fmt: skip
-            every = {aval for node in users for aval in node.avals}
-            yield layer, list(_attention_calls(inputs, every, count, batch_first))
+    every = {aval for node in users for aval in node.avals}
+    for rate, count, batch_first in itertools.product(_rates(users), sorted(heads), (True, False)):
+        layer = MultiheadAttention(
+            width, count, dropout=rate, bias="in_proj_bias" in own, add_bias_kv="bias_k" in own, kdim=kwidth,
+            vdim=vwidth, batch_first=batch_first, device="meta",
+        )  # fmt: skip
+        layer.train(rate > 0)
+        yield layer, list(_attention_calls(inputs, every, count, batch_first))
 
 
 def _projected(weights: Sequence[Node], users: Users) -> list[Aval]:

@@ -150,7 +150,7 @@ class Regions:
                 if not missing:
                     break
             if not missing:
-                self.layers[path] = layer.eval()
+                self.layers[path] = layer
                 self.regions += matches
                 self.parameters.update(own.values())
                 return
@@ -207,7 +207,8 @@ class Regions:
 
 
 def _captured(layer: Module, form: Form) -> CapturedGraph | None:
-    call = _Call(layer, form).eval()
+    call = _Call(layer, form)
+    call.train(layer.training)
     try:
         graph = capture(call, *form.tensors)
     except TenonError:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
+import numpy as np
+
 from tenon.dtypes import int64
 from tenon.engine.op import table
 from tenon.engine.types import Forwarded
@@ -195,9 +197,11 @@ def pack_padded_sequence(
     batch_sizes = (counts.cpu() > arange(sizes[0], device="cpu").unsqueeze(1)).sum(1)
     data = input.flatten(0, 1)
     if batch_first or sum(sizes) < steps * batch:
-        rows = arange(steps * batch, device="cpu")
-        rows = rows.reshape(batch, steps).t() if batch_first else rows.reshape(steps, batch)
-        data = data.index_select(0, rows[: sizes[0]][_step_mask(batch_sizes)].to(input.device))
+        # From Python numbers, so that a graph has the rows as a constant.
+        rows = np.arange(steps * batch)
+        rows = rows.reshape(batch, steps).T if batch_first else rows.reshape(steps, batch)
+        present = rows[: sizes[0]][np.array(sizes) > np.arange(sizes[0])[:, None]]
+        data = data.index_select(0, as_tensor(present, dtype=int64, device=input.device))
     return PackedSequence(data, batch_sizes, order)
 
 
