@@ -22,7 +22,7 @@ _OF_VALUES = {
 }  # fmt: skip
 #: Python decides by values, or computes on the host.
 _READ = {
-    "hash_tensor", "istft", "histogram", "histogramdd", "multinomial", "normal", "masked_scatter",
+    "hash_tensor", "istft", "histogram", "histogramdd", "normal", "masked_scatter",
     "Tensor.masked_scatter_", "linalg.lstsq", "linalg.inv_ex", "linalg.solve_ex", "linalg.ldl_factor",
     "linalg.ldl_factor_ex", "geqrf", "nn.AdaptiveLogSoftmaxWithLoss",
     *(f"special.{p}" for p in (
