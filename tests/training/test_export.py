@@ -152,9 +152,15 @@ def test_a_compressed_model_is_exported(run, tmp_path):
     assert (tmp_path / "file" / "graph.json").read_bytes() == (tmp_path / "out" / "graph.json").read_bytes()
     away = shutil.copytree(run / "compressed", tmp_path / "away")
     done = call("export", away, "-o", tmp_path / "no")
-    assert done.exit_code == 2 and "Move its folder into that run's, as RUN/away" in " ".join(
-        done.output.split()
-    )
+    assert done.exit_code == 2 and "Name that run by --run RUN" in " ".join(done.output.split())
+    done = call("export", away, "--run", run, "-o", tmp_path / "from-away")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "from-away" / "graph.json").read_bytes() == (
+        tmp_path / "out" / "graph.json"
+    ).read_bytes()
+    for given in (run, tmp_path / "out"):
+        done = call("export", given, "--run", run, "-o", tmp_path / "no")
+        assert done.exit_code == 2 and "--run" in done.output and not (tmp_path / "no").exists()
     assert "int8_dynamic_linear" in {node.name for node in load(tmp_path / "out").graph.calls}
     assert call("verify", tmp_path / "out").exit_code == 0
 

@@ -33,7 +33,7 @@ from tenon.training.step import local_step
 #: The runs of the test vectors, each a batch of other samples; of a training step they follow one another.
 _RUNS, _STEPS = 3, 10
 #: Options that a bundle, whose graph is captured, has no use for.
-_OF_RUNS = frozenset({"batch_size", "train", "any_batch_size", "max_batch_size", "data", "trust"})
+_OF_RUNS = frozenset({"batch_size", "train", "any_batch_size", "max_batch_size", "data", "origin", "trust"})
 
 
 @click.command()
@@ -47,6 +47,9 @@ _OF_RUNS = frozenset({"batch_size", "train", "any_batch_size", "max_batch_size",
 @click.option("--any-batch-size", is_flag=True, help="Let the size of the batch change from run to run.")
 @click.option("--max-batch-size", type=click.IntRange(1), help="Let it change up to this; C needs a limit.")
 @click.option("--data", help="module:name of the data, where the run's own is not installed here.")
+@click.option(
+    "--run", "origin", type=click.Path(exists=True, path_type=Path), help="The run of a compressed model."
+)
 @click.option("--trust", is_flag=True, help="Import whatever the run names, though it was written elsewhere.")
 @click.option("--overwrite", is_flag=True, help="Replace the folder if it exists.")
 def export(
@@ -58,13 +61,15 @@ def export(
     any_batch_size: bool,
     max_batch_size: int | None,
     data: str | None,
+    origin: Path | None,
     trust: bool,
     overwrite: bool,
 ) -> None:
     """Write the model of RUN_OR_FILE to a folder that checks itself.
 
-    RUN_OR_FILE is the folder of a finished run, one of its checkpoints, the model.safetensors that
-    `tenon compress` made of it, or a bundle, which is written again for other targets. The folder has the
+    RUN_OR_FILE is the folder of a finished run, one of its checkpoints, the folder or model.safetensors that
+    `tenon compress` made of it (with --run RUN if that is elsewhere), or a bundle, which is written again for
+    other targets. The folder has the
     graph, the weights, test vectors, and what each target needs: `tenon verify DIR` runs them.
     """
     try:
@@ -79,7 +84,7 @@ def export(
             graph, calls = _of_bundle(run)
             model = None
         else:
-            session = _opened(run, train, data, trust)
+            session = _opened(run, train, data, trust, origin)
             changes = any_batch_size or max_batch_size is not None
             graph, calls = _of_run(session, batch_size, train, changes, max_batch_size)
             model = None if train else session.model
@@ -118,13 +123,14 @@ def _of_bundle(folder: Path) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
     return read.graph, calls
 
 
-def _opened(run: Path, train: bool, data: str | None, trust: bool) -> Session:
-    """Return a session with the model of a run, of a checkpoint, or of the run's compressed model."""
+def _opened(run: Path, train: bool, data: str | None, trust: bool, origin: Path | None) -> Session:
+    """Return a session with the model of a run, of a checkpoint, or of the compressed model of the run
+    ``origin``, by default the one in whose folder it is."""
     settings: dict[str, object] = {"device": "cpu"}
     if data is not None:
         settings |= {"data": data, "data_options": {}}
-    compressed = _compressed(run)
-    run_folder = run if compressed is None else compressed.parent.parent
+    compressed = _compressed(run, origin)
+    run_folder = run if compressed is None else origin or compressed.parent.parent
     folder, saved = runs.find(run_folder, trust=trust, replaced=() if data is None else ("data",))
     with tempfile.TemporaryDirectory(prefix="tenon-export-") as temporary:
         session = runs.reopen(folder, saved, Path(temporary) / "run", settings=settings)
@@ -136,19 +142,22 @@ def _opened(run: Path, train: bool, data: str | None, trust: bool) -> Session:
     return session
 
 
-def _compressed(run: Path) -> Path | None:
+def _compressed(run: Path, origin: Path | None) -> Path | None:
     """Return the file of a compressed model, given itself or its folder; None for runs and checkpoints."""
-    if run.suffix == serialize.SAFETENSORS:
-        return run
-    inside = run / "model.safetensors"
-    if not inside.is_file() or (run / "checkpoints").exists():
+    file = run if run.suffix == serialize.SAFETENSORS else run / "model.safetensors"
+    if file is not run and (not file.is_file() or (run / "checkpoints").exists()):
+        if origin is not None:
+            raise ConfigError(
+                f"--run names the run of a compressed model, and {run} is none: it has a run's checkpoints, "
+                "or no model.safetensors. Leave --run out."
+            )
         return None
-    if not (run.parent / "checkpoints").exists():
+    if origin is None and not (file.parent.parent / "checkpoints").exists():
         raise ConfigError(
-            f"{inside} is a compressed model, whose class and data are read from the run that it comes from. "
-            f"Move its folder into that run's, as RUN/{run.name or 'compressed'}."
+            f"{file} is a compressed model, whose class and data are read from the run that it comes from. "
+            "Name that run by --run RUN, or move the folder into the run's."
         )
-    return inside
+    return file
 
 
 def _of_run(

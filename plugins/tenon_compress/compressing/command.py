@@ -92,7 +92,9 @@ def _sizes(context: click.Context, parameter: click.Parameter, text: str) -> tup
     "--trust", is_flag=True, help="Import the modules that the run names, even if it is from elsewhere."
 )
 @click.option(
-    "--output", type=click.Path(path_type=Path, file_okay=False), help="Folder; RUN/compressed by default."
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder; RUN/compressed by default. tenon export takes another one with --run RUN.",
 )
 def compress(
     run: Path,
