@@ -1,5 +1,6 @@
 """``capture``: the contents of the graph, its results, restored state, and errors."""
 
+import dataclasses
 import re
 
 import pytest
@@ -332,3 +333,22 @@ def test_a_run_copies_no_weights_and_changes_none(monkeypatch):
     assert all(read[0][node] is node.value.raw for node in graph.states)
     assert tenon.equal(first, second) and graph.writes
     assert all(tenon.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_objects_with_tensors_in_them_are_refused_as_results():
+    class Output:
+        def __init__(self, value):
+            self.value = [value]
+
+    @dataclasses.dataclass(slots=True)
+    class Pair:
+        value: object
+
+    for made in (Output, Pair, lambda value: {value}):
+        with pytest.raises(CaptureError, match=r"returns a \w+ with tensors in it.*register_pytree_node"):
+            capture(lambda x, made=made: made(x * 2), tenon.ones(2))
+    given = Pair(tenon.ones(2))
+    graph = capture(lambda pair: pair.value * 2, given)
+    assert graph.run(given).tolist() == [2, 2]
+    with pytest.raises(ArgumentError, match="captured with the plain argument"):
+        graph.run(Pair(tenon.zeros(2)))

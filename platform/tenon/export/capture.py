@@ -22,7 +22,7 @@ from tenon.export.axes import declared_axes
 from tenon.export.captured import CapturedGraph
 from tenon.export.dynamic import at_example, example_symbols, from_least_sizes, merged, resized
 from tenon.export.recorder import CaptureRecorder, Options
-from tenon.export.signature import Leaf, Result, Signature, TensorArgument
+from tenon.export.signature import Leaf, Result, Signature, TensorArgument, check_returned
 from tenon.export.simplify import simplify
 from tenon.export.sizes import Sizes
 from tenon.export.spelled_constants import spell_constants
@@ -299,6 +299,8 @@ def _finish(
             returned.append(Result(len(graph.outputs)))
             graph.outputs.append(recorder.ref(leaf))
         else:
+            if not recorder.options.as_run:
+                check_returned(leaf)
             returned.append(untraced(leaf))
     _add_writes(recorder, nodes)
     states = naming.label_states(recorder, function, {node.label for node in nodes.values()})

@@ -8,12 +8,13 @@ when the graph is copied or rewritten.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, TypeAlias
 
 from tenon.engine.types import Nested
-from tenon.errors import ArgumentError
+from tenon.errors import ArgumentError, CaptureError
 from tenon.export.values import same_structure
+from tenon.nn.module import Module
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
 
@@ -85,7 +86,7 @@ class Signature:
         for leaf, own in zip(leaves, self.arguments, strict=True):
             if isinstance(own, TensorArgument):
                 tensors.append(leaf)
-            elif not (leaf is own or (leaf.__class__ is own.__class__ and leaf == own)):
+            elif not _is_same(leaf, own):
                 raise ArgumentError(
                     f"the function was captured with the plain argument {own!r}, but was given {leaf!r}. "
                     "Capture it again with that value."
@@ -149,3 +150,29 @@ def _paths(spec: TreeSpec, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
 def is_tensor(value: object) -> bool:
     """Whether a leaf of arguments or results is a tensor."""
     return isinstance(value, Tensor)
+
+
+def _is_same(leaf: Leaf, own: Leaf) -> bool:
+    """Whether a plain argument is the captured one."""
+    if leaf is own:
+        return True
+    try:
+        return leaf.__class__ is own.__class__ and bool(leaf == own)
+    except (TypeError, ValueError, RuntimeError):  # objects with tensors have no single answer
+        return False
+
+
+def check_returned(leaf: Leaf) -> None:
+    """Raise CaptureError for an object with tensors in it, which a run would return as it is now."""
+    if isinstance(leaf, Module) or hasattr(leaf, "param_groups"):
+        return
+    members = [*leaf] if isinstance(leaf, set | frozenset) else [*getattr(leaf, "__dict__", {}).values()]
+    if is_dataclass(leaf):
+        members = [getattr(leaf, each.name, None) for each in fields(leaf)]
+    if any(isinstance(part, Tensor) for member in members for part in tree_flatten(member)[0]):
+        name = type(leaf).__name__
+        raise CaptureError(
+            f"the function returns a {name} with tensors in it, which would have the example's values in "
+            "every run. Return tensors in tuples, lists, dictionaries or named tuples, or register the class "
+            f"by tenon.utils._pytree.register_pytree_node({name}, flatten, unflatten)."
+        )
