@@ -16,8 +16,8 @@ Array: TypeAlias = Any
 #: A module or object with the functions of NumPy's namespace: ``numpy``, ``cupy`` or a backend's own. ``xp``
 #: in forwards.
 ArrayNamespace: TypeAlias = Any
-#: A namespace with the ops as functions: ``tenon.ops``, a backend's kernels or the shape rules. ``f`` in
-# rules; its #: attributes are generated from the op table.
+#: A namespace with the ops as functions: ``tenon.ops``, a backend's kernels or the shape rules; ``f`` in
+#: rules. Its attributes are generated from the op table.
 OpNamespace: TypeAlias = Any
 #: A value inside of a rule: a tensor, an array or an Aval, as the rule's ``f`` takes it.
 Operand: TypeAlias = Any
