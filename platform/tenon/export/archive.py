@@ -71,7 +71,10 @@ def reading(f: str | os.PathLike[str] | BinaryIO, source: str, writer: str) -> I
     """Open an archive for reading; BundleError names ``source`` and ``writer`` if it is damaged."""
     try:
         with open(f, "rb") if isinstance(f, str | os.PathLike) else contextlib.nullcontext(f) as file:
-            yield opened(file, Allowance.of(file))
+            archive = opened(file, Allowance.of(file))
+            for entry in archive.infolist():
+                archive.open(entry).close()  # raises if its own name is another than that in the directory
+            yield archive
     except TenonError as error:
         if isinstance(error, CheckpointError):
             raise BundleError(f"{source} is not a file of {writer}, or is damaged: {cut(error)}.") from error
