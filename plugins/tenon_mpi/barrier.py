@@ -29,7 +29,8 @@ YIELDS = 1000
 SLEEP_SECONDS = 5e-5
 LIVENESS_SECONDS = 0.25
 """How often a sleeping rank checks that the process it waits for is alive."""
-_COUNTER, _PID, _NAMESPACE, _REPORTED, _WORDS = 0, 1, 2, 3, 4
+#: The counter and the words of both barriers in turn are in one cache line, what is rarely read in the other.
+_COUNTER, _WORDS, _PID, _NAMESPACE, _REPORTED = 0, 1, 8, 9, 10
 _ORDERED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 _yield = getattr(os, "sched_yield", lambda: time.sleep(0))
 
@@ -72,7 +73,7 @@ class SharedBarrier:
         ``position`` is that of an array in a shared window (``Windows.position_of``), or -1; afterwards
         ``common_position`` is that position if all ranks passed the same one, else -1.
         """
-        offset = _WORDS + 4 * ((self.number + 1) & 1)
+        offset = _WORDS + 3 * ((self.number + 1) & 1)
         own_line = self._mine
         own_line[offset], own_line[offset + 1], own_line[offset + 2] = first, second, position
         self.wait()

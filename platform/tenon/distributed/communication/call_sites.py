@@ -182,7 +182,23 @@ _sites: dict[tuple[int, ...], Site] = {}
 
 def find(frame: FrameType, argument: Argument | None, strict: bool) -> Site:
     """The site of a collective that the code of ``frame`` has called."""
-    key = _key(frame)
+    # The code and instruction of ``DEPTH`` frames, unrolled and in place: 0.3 us less than a loop and a call.
+    key: tuple[int, ...]
+    second = frame.f_back
+    if second is None:
+        key = id(frame.f_code), frame.f_lasti
+    elif (third := second.f_back) is None:
+        key = id(frame.f_code), frame.f_lasti, id(second.f_code), second.f_lasti
+    elif (fourth := third.f_back) is None:
+        key = (
+            id(frame.f_code), frame.f_lasti, id(second.f_code), second.f_lasti,
+            id(third.f_code), third.f_lasti,
+        )  # fmt: skip
+    else:
+        key = (
+            id(frame.f_code), frame.f_lasti, id(second.f_code), second.f_lasti,
+            id(third.f_code), third.f_lasti, id(fourth.f_code), fourth.f_lasti,
+        )  # fmt: skip
     site = _sites.get(key)
     if site is None:
         if len(_sites) >= SITES:
@@ -217,26 +233,6 @@ def _within(name: Implied, outer: Implied) -> Implied:
 
     place = outer.shown.removeprefix("a tensor at ")
     return Implied(f"{name.shown}, compiled and called at {place}\n{name.hidden}{outer.hidden}", origin)
-
-
-def _key(frame: FrameType) -> tuple[int, ...]:
-    """Code and instruction of ``DEPTH`` frames; unrolled, which takes 0.5 us less than a loop."""
-    second = frame.f_back
-    if second is None:
-        return id(frame.f_code), frame.f_lasti
-    third = second.f_back
-    if third is None:
-        return id(frame.f_code), frame.f_lasti, id(second.f_code), second.f_lasti
-    fourth = third.f_back
-    first = (
-        id(frame.f_code),
-        frame.f_lasti,
-        id(second.f_code),
-        second.f_lasti,
-        id(third.f_code),
-        third.f_lasti,
-    )
-    return first if fourth is None else (*first, id(fourth.f_code), fourth.f_lasti)
 
 
 def _frames(frame: FrameType) -> Iterator[FrameType]:
