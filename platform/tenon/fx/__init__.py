@@ -8,6 +8,8 @@ docs/guide/fx.md.
 
 from __future__ import annotations
 
+from types import ModuleType
+
 from tenon.fx import saved_graphs as saved_graphs  # tenon.serialize checks whether it is loaded
 from tenon.fx._symbolic_trace import PH, ProxyableClassMeta, Tracer, symbolic_trace
 from tenon.fx.graph import CodeGen, Graph
@@ -16,6 +18,7 @@ from tenon.fx.interpreter import Interpreter, Transformer
 from tenon.fx.node import Node, has_side_effect, map_arg
 from tenon.fx.proxy import Proxy
 from tenon.fx.subgraph_rewriter import replace_pattern
+from tenon.fx.submodules import submodule
 from tenon.fx.wrapping import wrap
 
 __all__ = [
@@ -35,3 +38,7 @@ __all__ = [
     "symbolic_trace",
     "wrap",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    return submodule(__name__, name)

@@ -289,3 +289,9 @@ def test_functions_are_passes_of_the_older_manager():
     manager.add_constraint(functions.this_before_that_pass_constraint(increment, double))
     with pytest.raises(RuntimeError, match="constraint violated"):
         manager.validate()
+
+
+def test_modules_are_attributes_of_their_packages_without_an_import():
+    for package, name in ((tenon.fx.passes, "splitter_base"), (tenon.fx.experimental, "meta_tracer")):
+        assert package.__getattr__(name).__name__ == f"{package.__name__}.{name}"
+        assert not hasattr(package, "nothing") and not hasattr(package, "__nothing__")
