@@ -345,10 +345,37 @@ def test_objects_with_tensors_in_them_are_refused_as_results():
         value: object
 
     for made in (Output, Pair, lambda value: {value}):
-        with pytest.raises(CaptureError, match=r"returns a \w+ with tensors in it.*register_pytree_node"):
+        with pytest.raises(
+            CaptureError, match=r"returns a \w+ with tensors in it.*register_(pytree_node|dataclass)"
+        ):
             capture(lambda x, made=made: made(x * 2), tenon.ones(2))
     given = Pair(tenon.ones(2))
     graph = capture(lambda pair: pair.value * 2, given)
     assert graph.run(given).tolist() == [2, 2]
     with pytest.raises(ArgumentError, match="captured with the plain argument"):
         graph.run(Pair(tenon.zeros(2)))
+
+
+def test_registered_dataclasses_are_arguments_and_results(tmp_path):
+    @dataclasses.dataclass
+    class Pair:
+        first: object
+        second: object = 3
+
+    tenon.export.register_dataclass(Pair)
+    with pytest.raises(ValueError, match="Only dataclasses"):
+        tenon.export.register_dataclass(int)
+
+    class Model(nn.Module):
+        def forward(self, pair):
+            return Pair(pair.first * pair.second, [pair.first])
+
+    program = tenon.export.export(Model(), (Pair(tenon.ones(2), tenon.ones(2)),))
+    tenon.export.save(program, tmp_path / "program.pt2")
+    given = Pair(tenon.full((2,), 2.0), tenon.full((2,), 5.0))
+    result = program.module()(given)
+    assert (
+        isinstance(result, Pair) and result.first.tolist() == [10, 10] and result.second[0].tolist() == [2, 2]
+    )
+    first, second = tenon.export.load(tmp_path / "program.pt2").module()(given)
+    assert tenon.equal(first, result.first) and tenon.equal(second[0], given.first)

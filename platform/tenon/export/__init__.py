@@ -27,6 +27,7 @@ from tenon.export.signature import ScalarInput, Signature
 from tenon.export.target import Target
 from tenon.export.vectors import Run, Vectors, make_vectors
 from tenon.export.verify import Report, Verdict, verify
+from tenon.tensors.pytree import register_dataclass
 
 __all__ = [
     "Bundle",
@@ -51,6 +52,7 @@ __all__ = [
     "load",
     "lower",
     "make_vectors",
+    "register_dataclass",
     "save",
     "unflatten",
     "verify",

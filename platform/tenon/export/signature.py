@@ -171,8 +171,13 @@ def check_returned(leaf: Leaf) -> None:
         members = [getattr(leaf, each.name, None) for each in fields(leaf)]
     if any(isinstance(part, Tensor) for member in members for part in tree_flatten(member)[0]):
         name = type(leaf).__name__
+        how = (
+            f"tenon.export.register_dataclass({name})"
+            if is_dataclass(leaf)
+            else f"tenon.utils._pytree.register_pytree_node({name}, flatten, unflatten)"
+        )
         raise CaptureError(
             f"the function returns a {name} with tensors in it, which would have the example's values in "
             "every run. Return tensors in tuples, lists, dictionaries or named tuples, or register the class "
-            f"by tenon.utils._pytree.register_pytree_node({name}, flatten, unflatten)."
+            f"by {how}."
         )
