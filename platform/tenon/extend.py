@@ -56,8 +56,10 @@ if TYPE_CHECKING:
     from tenon.export.runner import Runner as Runner
     from tenon.export.signature import ScalarInput as ScalarInput
     from tenon.export.signature import Signature as Signature
+    from tenon.export.sizes import Expression as Expression
     from tenon.export.sizes import fit as fit_sizes  # noqa: F401 - offered under another name
     from tenon.export.spelled_numbers import spell_numbers as spell_numbers
+    from tenon.export.symbolic.size_guards import SizeGuard as SizeGuard
     from tenon.export.target import Target as Target
     from tenon.export.tracing import Trace as Trace
     from tenon.export.tracing import trace as trace
@@ -187,6 +189,8 @@ _TARGETS = {
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.kernels.expressions:",
+    "Expression": "tenon.export.sizes:Expression",
+    "SizeGuard": "tenon.export.symbolic.size_guards:SizeGuard",
     "fit_sizes": "tenon.export.sizes:fit",
     "itself": "tenon.kernels.kernel_table:itself",
     "lower": "tenon.export.lowering:lower",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tenon.extend import Guard, Node, errors
 from tenon_target_c.program import Program, double_text, scalar_text
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _CALLS = {
     "pow": "pow", "sqrt": "sqrt", "abs": "fabs", "max": "fmax", "min": "fmin", "neg": "-",
     "mod": "k_remainder",
@@ -19,8 +19,8 @@ def scalar_line(program: Program, node: Node) -> None:
         program.scalars[node.out()] = f"numbers[{position}]"
         return
     args = [scalar_text(program, a) for a in node.args]
-    if node.function in _INFIX and len(args) == 2:
-        text = f" {_INFIX[node.function]} ".join(args)
+    if node.function in OPERATORS and len(args) == 2:
+        text = f" {OPERATORS[node.function]} ".join(args)
     elif node.function == "floordiv":
         text = f"floor({args[0]} / {args[1]})"
     elif node.function in _CALLS:
@@ -39,15 +39,15 @@ def scalar_line(program: Program, node: Node) -> None:
     program.scalars[node.out()] = name
 
 
-_COMPARISONS = {"eq": "==", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+COMPARISONS = {"eq": "==", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
 def condition(program: Program, guard: Guard) -> str:
     """Return a guard on a scalar as a C condition."""
     value = scalar_text(program, guard.value)
-    if guard.question in _COMPARISONS:
+    if guard.question in COMPARISONS:
         other = scalar_text(program, guard.other)
-        return f"({value} {_COMPARISONS[guard.question]} {other}) == {int(guard.answer)}"
+        return f"({value} {COMPARISONS[guard.question]} {other}) == {int(guard.answer)}"
     if guard.question == "bool":
         return f"({value} != 0.0) == {int(guard.answer)}"
     if guard.question == "float":

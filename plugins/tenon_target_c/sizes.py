@@ -13,11 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tenon.extend import CapturedGraph, Node, errors, fit_sizes, spell_numbers
+from tenon.extend import CapturedGraph, Expression, Node, SizeGuard, errors, fit_sizes, spell_numbers
 from tenon_target_c.building import prepared, program_of
 from tenon_target_c.program import Place, Program, Step, StepArgument
+from tenon_target_c.scalars import COMPARISONS, OPERATORS
 from tenon_target_c.values import Pointer, View
 
+#: How far below a size one is searched for which the guards hold.
+_STEPS = 64
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
@@ -33,6 +36,8 @@ class Sizes:
     #: C text of the sizes of arguments and results that change: (position, axis) -> text.
     inputs: Mapping[tuple[int, int], str]
     outputs: Mapping[tuple[int, int], str]
+    #: Comparisons of sizes, with the answers that a run's sizes must give.
+    guards: Sequence[SizeGuard] = ()
 
 
 def largest(graph: CapturedGraph) -> dict[str, int]:
@@ -48,7 +53,33 @@ def largest(graph: CapturedGraph) -> dict[str, int]:
 
 
 def _samples(graph: CapturedGraph) -> list[dict[str, int]]:
-    """Return sizes to compare, from the largest down: of 1 there may be loops less."""
+    """Return sizes to compare for which the guards hold, from the largest down: of 1 there may be loops
+    less."""
+    samples = [found for sizes in _all_samples(graph) if (found := _permitted(graph, sizes)) is not None]
+    distinct = list({tuple(sizes.items()): sizes for sizes in samples}.values())
+    if graph.size_guards and len(distinct) < 3:
+        raise errors.LoweringError(
+            f"the target c compares programs of several sizes, and {graph.size_guards[0].text()} leaves less "
+            f"than three up to {largest(graph)}. Allow larger ones, or export fixed sizes: graph.at(...)."
+        )
+    return distinct
+
+
+def largest_permitted(graph: CapturedGraph) -> dict[str, int]:
+    """Return the largest sizes for which the guards hold."""
+    return _samples(graph)[0] if graph.size_guards else largest(graph)
+
+
+def _permitted(graph: CapturedGraph, sizes: Mapping[str, int]) -> dict[str, int] | None:
+    """Return the next smaller sizes for which the guards hold."""
+    for step in range(_STEPS):
+        smaller = {name: max(size - step, 2) for name, size in sizes.items()}
+        if graph.permits(smaller):
+            return smaller
+    return None
+
+
+def _all_samples(graph: CapturedGraph) -> list[dict[str, int]]:
     most = largest(graph)
     small = [name for name, size in most.items() if size < 4]
     if small:
@@ -82,7 +113,7 @@ def build_sized(graph: CapturedGraph) -> tuple[Program, Sizes]:
         for axis, symbol in axes.items()
     }
     ranges = {name: (symbol.least, samples[0][name]) for name, symbol in graph.symbols.items()}
-    return first, Sizes(ranges, places, inputs, outputs)
+    return first, Sizes(ranges, places, inputs, outputs, graph.size_guards)
 
 
 def _at(graph: CapturedGraph, sizes: Mapping[str, int]) -> CapturedGraph:
@@ -127,7 +158,31 @@ def _check_small(graph: CapturedGraph, samples: Sequence[Mapping[str, int]]) -> 
     for name, symbol in graph.symbols.items():
         for size in range(symbol.least, min(sizes[name] for sizes in samples)):
             for sizes in (samples[0], samples[-1]):
-                _at(graph, {**sizes, name: size})
+                if graph.permits({**sizes, name: size}):
+                    _at(graph, {**sizes, name: size})
+
+
+def guard_text(guard: SizeGuard) -> str:
+    """Return a guard as a C condition."""
+    left, right = _size_text(guard.left), _size_text(guard.right)
+    return f"({left} {COMPARISONS[guard.question]} {right}) == {int(guard.answer)}"
+
+
+def _size_text(size: int | Expression) -> str:
+    """Return a size in C, where quotients are rounded down as in Python."""
+    if not isinstance(size, Expression):
+        if abs(size) >= 1 << 31:
+            raise errors.LoweringError(f"the target c cannot compare a size with {size}.")
+        return str(size)
+    if size.function == "symbol":
+        return f"n_{size}"
+    left, right = (_size_text(arg) for arg in size.args if not isinstance(arg, str))
+    rest = f"(({left} % {right} + {right}) % {right})"
+    if size.function == "mod":
+        return rest
+    if size.function == "floordiv":
+        return f"(({left} - {rest}) / {right})"
+    return f"({left} {OPERATORS[size.function]} {right})"
 
 
 def _arguments(program: Program) -> list[View]:

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
+from tenon.extend import SizeGuard
 from tenon_target_c.library import kernels_source, mentioned
 from tenon_target_c.memory import lay_out
 from tenon_target_c.program import Program, Step
-from tenon_target_c.sizes import Sizes
+from tenon_target_c.sizes import Sizes, guard_text
 from tenon_target_c.values import Buffer, Pointer, View
 
 _TEMPLATES = Path(__file__).parent / "templates"
+#: Sizes below this are compared as Python would.
+_LARGEST = 1 << 30
 _TYPES = {
     "float32": "MODEL_FLOAT32", "float64": "MODEL_FLOAT64", "int64": "MODEL_INT64", "int32": "MODEL_INT32",
     "int16": "MODEL_INT16", "int8": "MODEL_INT8", "uint8": "MODEL_UINT8", "bool": "MODEL_BOOL",
@@ -112,6 +115,7 @@ def _fields(program: Program, names: Names, sizes: Mapping[str, Mapping[str, int
             if step
         ),
         "sizes": _sizes(names.sizes) if names.sizes is not None else "",
+        "size_guards": _size_guards(names.sizes) if names.sizes else "",
         "symbols": "".join(f"static long n_{name};\n" for name in names.sizes.ranges) if names.sizes else "",
         "number_names": _strings([n for n, _, _ in names.numbers]),
         "number_values": "".join(f"{float(v)!r}, " for _, v, _ in names.numbers),
@@ -132,6 +136,39 @@ def _sizes(sizes: Sizes) -> str:
     for kind, changed in (("inputs", sizes.inputs), ("outputs", sizes.outputs)):
         lines += [f"    sized_{kind}[{p}].shape[{a}] = {text};" for (p, a), text in changed.items()]
     return "\n".join(lines)
+
+
+def _size_guards(sizes: Sizes) -> str:
+    """Return the lines that refuse sizes at which Python would branch otherwise, before other checks."""
+    if not sizes.guards:
+        return ""
+    reads, known = [], []
+    for name, (position, axis) in sizes.places.items():
+        given, most = f"inputs[{position}]", sizes.ranges[name][1]
+        reads.append(f"        const long n_{name} = {given}.rank > {axis} ? {given}.shape[{axis}] : {most};")
+        known.append(f"n_{name} >= 0 && n_{name} < {_LARGEST}")
+    checks = (line for guard in sizes.guards for line in _size_guard(guard, " && ".join(known)))
+    return "\n".join(["    {", *reads, *(f"        {line}" for line in checks), "    }"])
+
+
+def _size_guard(guard: SizeGuard, known: str) -> list[str]:
+    """Return the lines that check one guard, where the sizes are ``known``: small enough to compute with."""
+    text = f"; Python decided by {guard.condition} at {guard.place}, which was {guard.answer}"
+    symbols = sorted(guard.symbols)
+    sizes = ", ".join(f"{name} = %ld" for name in symbols)
+    values = ", ".join(f"n_{name}" for name in symbols)
+    return [
+        f"if ({known} && !({guard_text(guard)})) {{",
+        "    fail(MODEL_BAD_SHAPE);",
+        f'    append("%s, and is not for {sizes}", "{_literal(text)}", {values});',
+        "    return MODEL_BAD_SHAPE;",
+        "}",
+    ]
+
+
+def _literal(text: str) -> str:
+    """Return the inside of a C string literal, with "_" for characters that C may read in another way."""
+    return re.sub(r"[^\w .,;:=<>+*/%()\[\]-]", "_", text, flags=re.ASCII)
 
 
 def _strings(texts: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from tenon.extend import CapturedGraph, Target, Vectors, errors, process_environment
 from tenon_target_c.building import build
 from tenon_target_c.lowering import Lowering, ops_in_c
-from tenon_target_c.sizes import build_sized, largest
+from tenon_target_c.sizes import build_sized, largest_permitted
 from tenon_target_c.source import Names, render, test_source
 from tenon_target_c.values import CTYPES
 
@@ -36,6 +36,7 @@ class CTarget(Target):
     name = "c"
     ops = ops_in_c()
     dynamic = True
+    size_guards = True
     #: What ``run`` passes to the compiler besides the language and the warnings.
     optimization: Sequence[str] = _FAST
 
@@ -46,7 +47,7 @@ class CTarget(Target):
         """
         self.check(graph)
         if graph.symbols:
-            Lowering(graph.at(**largest(graph)))
+            Lowering(graph.at(**largest_permitted(graph)))
             return graph
         return Lowering(graph).graph
 

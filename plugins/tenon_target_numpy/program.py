@@ -106,7 +106,7 @@ class Program:
 
     def _size_guards(self) -> None:
         for guard in self.graph.size_guards:
-            where = (guard.where or "an unknown place").replace("{", "{{").replace("}", "}}")
+            where = guard.place.replace("{", "{{").replace("}", "}}")
             sizes = ", ".join(f"{name} = {{{name}}}" for name in sorted(guard.symbols))
             error = (
                 f"{where} decided by {guard.condition}, which was {guard.answer} when it was captured and is "

@@ -15,7 +15,7 @@ from tenon.extend import Aval, CapturedGraph, errors, replacing
 from tenon_target_onnx.builder import Builder, Step
 from tenon_target_onnx.lowering import write_calls
 from tenon_target_onnx.packages import onnx_package
-from tenon_target_onnx.sizes import is_number
+from tenon_target_onnx.sizes import add_size_guards, is_number
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -72,6 +72,7 @@ def make(graph: CapturedGraph, options: Options) -> Model:
     b = Builder(options.opset)
     b.positive = frozenset(name for name, symbol in graph.symbols.items() if symbol.least)
     inputs = _add_inputs(b, graph, options)
+    add_size_guards(b, graph)
     write_calls(b, graph)
     outputs = _add_outputs(b, graph, options)
     steps = list(_needed(b.steps, [name for name, _ in outputs]))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tenon.extend import errors
+from tenon.extend import CapturedGraph, SizeGuard, errors
 
 if TYPE_CHECKING:
     from tenon_target_onnx.builder import Builder
@@ -40,6 +41,42 @@ def computed(builder: Builder, size: Size) -> str:
     if size.function == "floordiv":  # integers are divided towards zero
         rest = builder.call("Mod", left, right)
         return builder.call("Div", builder.call("Sub", left, rest), right)
+    if size.function == "mod":
+        return builder.call("Mod", left, right)
     if size.function not in _OPERATORS:
         raise errors.LoweringError(f"the target onnx cannot compute the size {size}.")
     return builder.call(_OPERATORS[size.function], left, right)
+
+
+#: Question -> the operator that answers it.
+_COMPARING = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
+
+
+def add_size_guards(builder: Builder, graph: CapturedGraph) -> None:
+    """Make an argument that is read an error at sizes for which Python would branch otherwise.
+
+    ONNX has no operator that raises an error. The argument becomes the only element of an axis that is
+    indexed by 0, or by 1 where a guard fails; a runtime that checks indices names the node, which states the
+    guard.
+    """
+    read = {ref for node in graph.nodes for ref in node.refs} | set(graph.outputs)
+    argument = next((node.out() for node in graph.arguments if node.out() in read), None)
+    if argument is None:
+        return
+    for guard in graph.size_guards:
+        fails = _fails(builder, guard)
+        wrapped = builder.unsqueezed(builder.names[argument], [0])
+        stated = f"guard {guard.condition} is {guard.answer} ({guard.place})"
+        builder.names[argument] = builder.call("Gather", wrapped, fails, axis=0)
+        builder.steps[-1] = replace(builder.steps[-1], name=builder.unique(stated))
+
+
+def _fails(builder: Builder, guard: SizeGuard) -> str:
+    """Return 1 if the guard fails, else 0."""
+    left, right = (
+        builder.ints([size]) if isinstance(size, int) else builder.size(size)
+        for size in (guard.left, guard.right)
+    )
+    answer = builder.call(_COMPARING[guard.question], left, right)
+    answer = builder.call("Not", answer) if guard.answer else answer
+    return builder.squeezed(builder.cast(answer, np.dtype(np.int64)), [0])

@@ -26,6 +26,7 @@ class OnnxTarget(Target):
     name = "onnx"
     ops = ops_in_onnx()
     dynamic = True
+    size_guards = True
 
     def __init__(self, options: Options | None = None) -> None:
         self.options = options if options is not None else Options()

@@ -251,6 +251,9 @@ class Builder:
             rest = self.binary("remainder", left, right)
             rest = self.binary("remainder", self.binary("add", rest, right), right)
             return self.binary("divide", self.binary("subtract", left, rest), right)
+        if size.function == "mod":
+            rest = self.binary("remainder", left, right)
+            return self.binary("remainder", self.binary("add", rest, right), right)
         names = {"add": "add", "sub": "subtract", "mul": "multiply"}
         return self.binary(names[size.function], left, right)
 

@@ -36,6 +36,7 @@ class Module:
     results: list[dict[str, Any]] = field(default_factory=list)  # JSON
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     symbols: dict[str, Any] = field(default_factory=dict)  # JSON
+    guards: list[dict[str, Any]] = field(default_factory=list)  # JSON
 
     def description(self) -> str:
         """Return ``model.json``, with a line for each argument and result."""
@@ -45,6 +46,9 @@ class Module:
             inner = ",\n".join(f"  {json.dumps(row)}" for row in rows)
             lists.append(f' "{name}": [\n{inner}\n ]')
         parts = [f" {json.dumps(head)[1:-1]}", *lists, f' "sizes": {json.dumps(self.symbols)}']
+        if self.guards:
+            inner = ",\n".join(f"  {json.dumps(row)}" for row in self.guards)
+            parts.append(f' "size_guards": [\n{inner}\n ]')
         return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
@@ -83,6 +87,13 @@ def make(graph: CapturedGraph) -> Module:
     module.symbols = {
         name: {"least": symbol.least, "most": symbol.most} for name, symbol in graph.symbols.items()
     }
+    module.guards = [
+        {
+            "left": str(guard.left), "question": guard.question, "right": str(guard.right),
+            "answer": guard.answer, "condition": guard.condition, "where": guard.place,
+        }
+        for guard in graph.size_guards
+    ]  # fmt: skip
     module.text = _text(b, parameters, returned)
     return module
 

@@ -29,6 +29,7 @@ class StableHloTarget(Target):
     name = "stablehlo"
     ops = ops_in_stablehlo()
     dynamic = True
+    size_guards = True
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
         """Return ``graph`` in calls that have a form; LoweringError names all that have none."""

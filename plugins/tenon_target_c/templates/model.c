@@ -213,6 +213,7 @@ int model_run(const model_tensor *inputs, int input_count, const model_tensor *o
         append("; expected %d and %d, got %d and %d", MODEL_INPUTS, MODEL_OUTPUTS, input_count, output_count);
         return MODEL_BAD_COUNT;
     }
+@size_guards@
     set_sizes(inputs);
     for (int i = 0; i < input_count; i++) {
         code = check("input", model_input_names[i], inputs + i, sized_inputs + i);

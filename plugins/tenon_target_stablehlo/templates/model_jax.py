@@ -37,6 +37,7 @@ Input: TypeAlias = Any  # anything with a dtype and a shape
 
 _OPERATORS: dict[type[ast.operator], Callable[[Size, Size], Size]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
 }  # fmt: skip
 
 
@@ -81,6 +82,8 @@ class Model:
         self.arguments: list[Row] = described["arguments"]
         self.results: list[Row] = described["results"]
         self.sizes: dict[str, dict[str, int | None]] = described["sizes"]
+        #: Comparisons of sizes by which the model's code branched, and their answers.
+        self.size_guards: list[Row] = described.get("size_guards", [])
         #: Parameters, buffers and optimizer state, by name.
         self.state: dict[str, Input] = dict(read_weights(folder / "weights.safetensors"))
         #: Number inputs of the next run, such as learning rates.
@@ -163,6 +166,13 @@ class Model:
                 raise ValueError(
                     f"input {a['name']!r} has shape {list(given.shape)}; it must have {a['shape']}, which is "
                     f"{computed} with {sizes}."
+                )
+        for guard in self.size_guards:
+            left, right = evaluated(guard["left"], dict(sizes)), evaluated(guard["right"], dict(sizes))
+            if getattr(operator, guard["question"])(left, right) is not guard["answer"]:
+                raise ValueError(
+                    f"{guard['where']} decided by {guard['condition']}, which was {guard['answer']} when it "
+                    f"was captured and is not for {sizes}."
                 )
         for name, size in sizes.items():
             least, most = self.sizes[name]["least"] or 0, self.sizes[name]["most"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.errors import CaptureError, ShapeError
@@ -36,6 +37,11 @@ class SizeGuard:
     def condition(self) -> str:
         """The comparison as a Python expression."""
         return question_text(self.question, str(self.left), str(self.right))
+
+    @property
+    def place(self) -> str:
+        """``file:line`` without the folders, which differ from machine to machine."""
+        return Path(self.where).name or "an unknown place"
 
     @property
     def symbols(self) -> set[str]:
