@@ -102,7 +102,7 @@ def test_external_data_is_next_to_the_model(tmp_path):
 
 
 def test_what_does_nothing_warns_and_what_would_is_refused(model):
-    with pytest.warns(TenonWarning, match="report=True does nothing"):
+    with pytest.warns(TenonWarning, match="report=True has no effect"):
         t.onnx.export(nn.ReLU(), t.ones(2), report=True)
     for option in (
         {"custom_translation_table": {"a": print}}, {"keep_initializers_as_inputs": True}, {"custom_opsets": {"a": 1}},
