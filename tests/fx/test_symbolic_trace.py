@@ -8,6 +8,7 @@ import pytest
 
 import tenon
 from tenon import fx, nn
+from tenon.compat import rerouting
 
 
 def small(library):
@@ -114,6 +115,19 @@ def test_functions_are_rerouted_only_while_there_is_a_proxy():
     del x, y
     gc.collect()
     assert tenon.relu.__code__ is before
+
+
+def test_proxies_that_outlive_their_trace_do_not_stop_the_rerouting_of_the_next():
+    alive = []
+    fx.symbolic_trace(lambda x: (alive.append(x), x)[1])
+    rerouting.restore_all()
+
+    traced = fx.symbolic_trace(lambda x: tenon.nn.functional.relu(x, inplace=False))
+
+    assert [node.op for node in traced.graph.nodes] == ["placeholder", "call_function", "output"]
+    alive.clear()
+    del traced
+    gc.collect()
 
 
 def test_control_flow_on_a_proxy_names_the_line():

@@ -148,6 +148,11 @@ def reroute_for(reason: object) -> None:
         _exchange()
 
 
+def rerouted_by(reason: object) -> bool:
+    """Whether functions are rerouted for ``reason``."""
+    return any(each is reason for each in _reasons)
+
+
 def end_rerouting_for(reason: object) -> None:
     """Restore the functions' code unless there is another reason to reroute them."""
     _reasons.remove(reason)

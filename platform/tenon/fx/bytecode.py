@@ -13,7 +13,7 @@ def _following(frame: FrameType) -> list[dis.Instruction]:
     start = next(
         (k for k, each in enumerate(instructions) if each.offset == frame.f_lasti), len(instructions)
     )
-    return [each for each in instructions[start : start + 4] if each.opname != "CACHE"]
+    return [each for each in instructions[start : start + 8] if each.opname not in ("CACHE", "NOT_TAKEN")][:4]
 
 
 def unpacked_count(frame: FrameType) -> int | None:

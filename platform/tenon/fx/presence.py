@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-from tenon.compat.rerouting import end_rerouting_for, reroute_for
+from tenon.compat.rerouting import end_rerouting_for, reroute_for, rerouted_by
 
 
 class Presence:
@@ -34,13 +34,13 @@ class Presence:
     def _add(self, token: object) -> None:
         with self._lock:
             self._alive.add(token)
-            if len(self._alive) == 1:
+            if not rerouted_by(self):  # it is the first one, or ``restore_all`` was called
                 reroute_for(self)
 
     def _discard(self, token: object) -> None:
         with self._lock:
             self._alive.remove(token)
-            if not self._alive:
+            if not self._alive and rerouted_by(self):
                 end_rerouting_for(self)
 
 

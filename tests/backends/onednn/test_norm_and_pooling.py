@@ -180,8 +180,8 @@ def test_nothing_holds_an_array_after_the_call():
     out = kernel("max_pool")(x, **attrs)
     kernel("max_pool_grad")(out, x, out, **attrs)
 
-    assert sys.getrefcount(x) == 2
-    assert sys.getrefcount(out) == 2
+    fresh = np.empty(2)
+    assert sys.getrefcount(x) == sys.getrefcount(out) == sys.getrefcount(fresh)
 
 
 @pytest.mark.oracle
