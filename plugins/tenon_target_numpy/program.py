@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import copy
 import keyword
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +24,8 @@ _NUMBERS = {
     "max": "max({}, {})", "sqrt": "math.sqrt({})",
 }  # fmt: skip
 _QUESTIONS = {"eq": "{} == {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {}", "ge": "{} >= {}"}
+#: Names that the lines use: no variable has them, but ``input``, the usual name of an argument, is free.
+_USED = {"state", "numbers", "np", "math"} | set(dir(builtins)) - {"input"}
 #: The largest constant that is written in the code.
 _SHORT = 8
 #: The size in bytes from which a result is deleted after its last use.
@@ -43,11 +48,15 @@ class Program:
     _taken: set[str] = field(default_factory=set)
     _counts: dict[str, int] = field(default_factory=dict)
     _read: set[Ref] = field(default_factory=set)
-    _symbols: set[str] = field(default_factory=set)
+    #: Name of a size that may change -> the variable that has it.
+    _symbols: dict[str, str] = field(default_factory=dict)
+    #: The graph with these variables in its expressions of sizes, and the same nodes.
+    _sized: CapturedGraph = field(init=False)
 
     def build(self) -> Program:
         """Write all lines."""
-        self._taken = {"state", "numbers", "np", "math", *library.definitions(), *library.frame()}
+        self._taken = {*_USED, *library.definitions(), *library.frame()}
+        self._name_sizes()
         self._read = read_values(self.graph)
         self._name_inputs()
         graph = self.graph
@@ -79,25 +88,35 @@ class Program:
 
     # --- inputs, constants and numbers ---
 
+    def _name_sizes(self) -> None:
+        """Choose a variable for each size that may change."""
+        graph = self.graph
+        self._symbols = {symbol: self._name(symbol) for symbol in graph.symbols}
+        self._sized = copy.copy(graph)
+        self._sized.symbolic = {
+            node: {place: renamed(size, self._symbols) for place, size in sizes.items()}
+            for node, sizes in graph.symbolic.items()
+        }
+
     def _name_inputs(self) -> None:
         graph = self.graph
-        sizes = [size for node in graph.arguments for size in graph.with_sizes(node).avals[0].shape]
-        self._taken |= {str(size) for size in sizes if is_symbolic(size)}
+        known: set[str] = set()
         for node in graph.arguments:
             name = self._name(re.sub(r"\W", "_", node.label) or "input")
             self.parameters.append(name)
             self.texts[node.out()] = name
             for axis, size in enumerate(graph.with_sizes(node).avals[0].shape):
-                symbol = str(size)
-                if is_symbolic(size) and symbol.isidentifier() and symbol not in self._symbols:
-                    self._symbols.add(symbol)
-                    self.lines.append(f"{symbol} = {name}.shape[{axis}]")
+                variable = self._symbols.get(str(size))
+                if variable is not None and variable not in known:
+                    known.add(variable)
+                    self.lines.append(f"{variable} = {name}.shape[{axis}]")
         for node, name in zip(graph.arguments, self.parameters, strict=True):
-            for axis, size in enumerate(graph.with_sizes(node).avals[0].shape):
-                if is_symbolic(size) and not str(size).isidentifier():
+            sizes = zip(*(g.with_sizes(node).avals[0].shape for g in (graph, self._sized)), strict=True)
+            for axis, (size, own) in enumerate(sizes):
+                if is_symbolic(size) and str(size) not in self._symbols:
                     what = f"dimension {axis} of the input {node.label!r} has size {{{name}.shape[{axis}]}}; "
-                    error = f"{what}it must have {size} = {{{size}}}."
-                    self.lines.append(f"if {name}.shape[{axis}] != {size}:")
+                    error = f"{what}it must have {size} = {{{own}}}."
+                    self.lines.append(f"if {name}.shape[{axis}] != {own}:")
                     self.lines.append(f"    raise ValueError(f{error!r})")
         self._size_guards()
         for node in graph.states:
@@ -173,7 +192,7 @@ class Program:
     def _call(self, node: Node) -> None:
         count = node.op.outputs or len(node.avals)
         hidden = reads_hidden(node, self._read)
-        operands = [self._operand(a) for a in self.graph.with_sizes(node).args]
+        operands = [self._operand(a) for a in self._sized.with_sizes(node).args]
         short = node.name not in MOVES and any(a.dtype.name == "float16" for a in _avals(node))
         elementwise = len(node.avals) == 1 and node.op.expression is not None
         if short and not elementwise:
@@ -183,7 +202,7 @@ class Program:
                 else text
                 for text, a in zip(operands, node.args, strict=True)
             ]
-        text = call_text(self.graph.with_sizes(node), operands, hidden, self.functions)
+        text = call_text(self._sized.with_sizes(node), operands, hidden, self.functions)
         total = len(node.avals) if hidden else count
         if total == 1 and node.op.outputs == 1:
             if short and not elementwise:
@@ -225,6 +244,15 @@ class Program:
         if guard.question in _QUESTIONS:
             return _QUESTIONS[guard.question].format(value, other)
         return f"{'int' if guard.question == 'index' else guard.question}({value})"
+
+
+def renamed(size: Any, names: Mapping[str, str]) -> Any:  # a number, or an expression of sizes
+    """Return a size with other names of its symbols."""
+    if not hasattr(size, "symbols"):
+        return size
+    if size.function == "symbol":
+        return replace(size, args=(names[size.args[0]],))
+    return replace(size, args=tuple(renamed(a, names) for a in size.args))
 
 
 def _avals(node: Node) -> list[Aval]:

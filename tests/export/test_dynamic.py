@@ -285,6 +285,7 @@ def test_a_function_that_fails_at_other_sizes_is_refused():
         ({"y": {0: "n"}}, "names 'y'; the arguments that are tensors are x"),
         ({"x": {3: "n"}}, "axis 3 of 'x'"),
         ({"x": {0: "a b"}}, "which is not a name"),
+        ({"x": {0: "class"}}, "'class', which is not a name"),
         ({"x": {0: "n", 1: "n"}}, "dimension 1 of argument 'x' is 3, but n = 2 in dimension 0"),
     ],
 )

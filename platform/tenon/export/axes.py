@@ -8,6 +8,7 @@ the size of an axis is solved for from a linear expression: ``2*batch + 1`` = 9 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from keyword import iskeyword
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.errors import ArgumentError, BundleError, ShapeError
@@ -51,7 +52,7 @@ def _read(text: str, place: str) -> Expression:
     problem = "give a name, or an expression of names such as '2*batch' or 'batch + 1'"
     if isinstance(text, str):
         try:
-            if text.isidentifier():
+            if text.isidentifier() and not iskeyword(text):
                 return Expression("symbol", (text,))
             size = parse(text, names_in(text))
             if isinstance(size, Expression) and size.symbols:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import Any, ClassVar, TypeAlias
 
 from tenon.engine.types import Nested
@@ -49,8 +50,8 @@ class Dim:
     STATIC: ClassVar[Hint] = Hint("STATIC")
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
-        if not isinstance(name, str) or not name.isidentifier():
-            raise ArgumentError(f"the name of a Dim, {name!r}, is not an identifier.")
+        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+            raise ArgumentError(f"the name of a Dim, {name!r}, is not an identifier, or a keyword of Python.")
         self.__name__, self.min, self.max = name, 0 if min is None else min, max
         if max is not None and max < self.min:
             raise ArgumentError(f"Dim({name!r}): min = {min} is more than max = {max}.")

@@ -326,6 +326,39 @@ def test_names_of_arguments_cannot_hide_functions(tmp_path):
     np.testing.assert_allclose(runner["run"](**inputs), vectors.runs[0].outputs[0], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("batch", "length"), [("np", "linear"), ("state", "max")])
+def test_names_of_sizes_cannot_hide_what_the_runner_uses(batch, length, tmp_path):
+    def function(x, weight):
+        return F.linear(x, weight) / x.shape[0], x.reshape(-1)
+
+    x, weight = tenon.randn(4, 5, 3), tenon.ones(2, 3)
+    graph = capture(function, x, weight, dynamic={"x": {0: batch, 1: length}})
+    write(tmp_path, graph, [(x, weight)])
+    runner = loaded(tmp_path)
+
+    mean, flat = runner["run"](np.ones((2, 7, 3), np.float32), weight.numpy())
+
+    np.testing.assert_array_equal(mean, np.full((2, 7, 2), 1.5, np.float32))
+    assert flat.shape == (42,)
+    assert runner["INPUTS"]["x"] == ("float32", (batch, length, 3))
+
+
+def test_arguments_with_names_of_builtins(tmp_path):
+    def function(slice, abs):
+        return slice[:, 1:].abs() * abs / slice.shape[0]
+
+    x = tenon.ones(4, 3)
+    write(
+        tmp_path,
+        capture(function, x, x[:, 1:], dynamic={"slice": {0: "n"}, "abs": {0: "n"}}),
+        [(x, x[:, 1:])],
+    )
+
+    run = loaded(tmp_path)["run"]
+
+    assert run(np.ones((2, 3), np.float32), np.full((2, 2), 3, np.float32)).tolist() == [[1.5, 1.5]] * 2
+
+
 def test_the_runner_has_only_the_functions_that_it_uses(written, runner):
     assert {"linear", "gelu", "erfc"} <= set(runner)
     assert {"conv", "softmax", "sigmoid", "max_pool"}.isdisjoint(runner)
