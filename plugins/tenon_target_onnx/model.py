@@ -13,9 +13,10 @@ import numpy as np
 from tenon import __version__
 from tenon.extend import Aval, CapturedGraph, errors, replacing
 from tenon_target_onnx.builder import Builder, Step
+from tenon_target_onnx.families.integers import separate_weights
 from tenon_target_onnx.lowering import write_calls
 from tenon_target_onnx.packages import onnx_package
-from tenon_target_onnx.sizes import add_size_guards, is_number
+from tenon_target_onnx.sizes import RANGE, add_size_guards, is_number, range_text
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -61,12 +62,17 @@ class Model:
         return sum(array.nbytes for array in self.arrays.values())
 
 
+def check_opset(opset: int) -> None:
+    """Raise ArgumentError for an opset that is not written."""
+    if opset not in OPSETS:
+        raise errors.ArgumentError(
+            f"the target onnx writes opsets {OPSETS[0]} to {OPSETS[-1]}, not {opset!r}."
+        )
+
+
 def make(graph: CapturedGraph, options: Options) -> Model:
     """Return the model of a graph, which has been lowered to ops that have a form."""
-    if options.opset not in OPSETS:
-        raise errors.ArgumentError(
-            f"the target onnx writes opsets {OPSETS[0]} to {OPSETS[-1]}, not {options.opset}."
-        )
+    check_opset(options.opset)
     onnx = onnx_package()
     graph = graph.sized()
     b = Builder(options.opset)
@@ -74,6 +80,7 @@ def make(graph: CapturedGraph, options: Options) -> Model:
     inputs = _add_inputs(b, graph, options)
     add_size_guards(b, graph)
     write_calls(b, graph)
+    separate_weights(b)
     outputs = _add_outputs(b, graph, options)
     steps = list(_needed(b.steps, [name for name, _ in outputs]))
     read = {name for step in steps for name in step.inputs} | {name for name, _ in outputs}
@@ -86,7 +93,8 @@ def make(graph: CapturedGraph, options: Options) -> Model:
         ir_version=_FORMAT.get(options.opset, 10), producer_name="tenon", producer_version=__version__,
         graph=proto, opset_import=[onnx.OperatorSetIdProto(domain="", version=options.opset)],
     )  # fmt: skip
-    for key, value in options.metadata.items():
+    ranges = {RANGE + n: range_text(symbol.least, symbol.most) for n, symbol in graph.symbols.items()}
+    for key, value in {**ranges, **options.metadata}.items():
         model.metadata_props.add(key=key, value=value)
     return Model(model, arrays)
 

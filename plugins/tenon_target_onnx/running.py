@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon.extend import errors
 from tenon_target_onnx.packages import runtime
+from tenon_target_onnx.sizes import RANGE, in_range
 
 
 def session_of(path: Path, threads: int = 1) -> Any:  # an InferenceSession
@@ -46,6 +47,7 @@ def run_session(session: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
             raise errors.ShapeError(
                 f"input {info.name!r} has shape {list(array.shape)}, but the model takes {info.shape}."
             )
+    _check_sizes(session, arrays)
     inputs_by_name = {
         info.name: np.ascontiguousarray(a).reshape(a.shape) for info, a in zip(inputs, arrays, strict=True)
     }
@@ -53,6 +55,30 @@ def run_session(session: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [np.asarray(output) for output in session.run(None, inputs_by_name)]
     except Exception as error:  # as in session_of
         raise errors.BundleError(f"onnxruntime cannot run the model: {error}") from error
+
+
+def _check_sizes(session: Any, arrays: Sequence[np.ndarray]) -> None:  # an InferenceSession
+    """Raise ShapeError if sizes of one name differ, or are out of the range in the model's metadata.
+
+    onnxruntime does not compare them: it would repeat a size of 1, and cut slices short.
+    """
+    ranges = session.get_modelmeta().custom_metadata_map
+    read: dict[str, tuple[int, str]] = {}
+    for info, array in zip(session.get_inputs(), arrays, strict=True):
+        for axis, (name, actual) in enumerate(zip(info.shape, array.shape, strict=True)):
+            if not isinstance(name, str):
+                continue
+            place = f"dimension {axis} of input {info.name!r}"
+            expected, where = read.setdefault(name, (actual, place))
+            if actual != expected:
+                raise errors.ShapeError(
+                    f"{place} is {actual}, but {name} = {expected} in {where}. Both have to be the same."
+                )
+    for name, (actual, place) in read.items():
+        if not in_range(actual, ranges.get(RANGE + name)):
+            raise errors.ShapeError(
+                f"{name} = {actual}, {place}, is out of range: it may be {ranges[RANGE + name]}."
+            )
 
 
 _DTYPES = {"float": "float32", "double": "float64"} | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -25,6 +26,24 @@ def is_number(size: Size) -> bool:
 def are_numbers(sizes: Sequence[Size]) -> bool:
     """Whether all sizes are the same in every run."""
     return all(is_number(s) for s in sizes)
+
+
+#: How the keys of a model's metadata begin that have the range of a size: ``size.batch``.
+RANGE = "size."
+
+
+def range_text(least: int, most: int | None) -> str:
+    """Return a range as it is in the metadata of a model: ``1 to 32``, or ``1 or more``."""
+    return f"{least} or more" if most is None else f"{least} to {most}"
+
+
+def in_range(size: int, text: str | None) -> bool:
+    """Whether a size is in a range that ``range_text`` has written; one that it has not limits nothing."""
+    match = re.fullmatch(r"(\d+) (?:or more|to (\d+))", text or "")
+    if match is None:
+        return True
+    least, most = match.groups()
+    return int(least) <= size and (most is None or size <= int(most))
 
 
 _OPERATORS = {"add": "Add", "sub": "Sub", "mul": "Mul"}

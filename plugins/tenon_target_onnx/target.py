@@ -12,7 +12,7 @@ import numpy as np
 
 from tenon.extend import CapturedGraph, Target, Vectors
 from tenon_target_onnx.lowering import check, in_onnx_ops, ops_in_onnx
-from tenon_target_onnx.model import Options, make, write
+from tenon_target_onnx.model import Options, check_opset, make, write
 from tenon_target_onnx.packages import onnx_package, reason, runtime
 from tenon_target_onnx.program import program
 from tenon_target_onnx.running import run_session, session_of
@@ -37,7 +37,11 @@ class OnnxTarget(Target):
         return in_onnx_ops(graph, self.options.opset)
 
     def check(self, graph: CapturedGraph) -> None:
-        """Raise LoweringError for features that ONNX models lack: state that a run writes, and guards."""
+        """Raise LoweringError for features that ONNX models lack: state that a run writes, and guards.
+
+        ArgumentError for an opset that is not written.
+        """
+        check_opset(self.options.opset)
         check(graph)
         onnx_package()
 

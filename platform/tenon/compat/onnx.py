@@ -126,7 +126,8 @@ def export(
     if isinstance(model, ExportedProgram):
         graph = model.captured
     else:
-        dynamic = _dynamic(model, positional, named, input_names or (), dynamic_axes, dynamic_shapes)
+        names = (input_names or (), output_names or ())
+        dynamic = _dynamic(model, positional, named, names, dynamic_axes, dynamic_shapes)
         graph = _captured(model, positional, named, dynamic, training)
     program = make(
         graph, opset=opset_version, input_names=input_names or (), output_names=output_names or (),
@@ -211,7 +212,7 @@ def _dynamic(
     model: Callable[..., Nested],
     args: tuple[Nested, ...],
     kwargs: dict[str, Nested],
-    input_names: Sequence[str],
+    given_names: tuple[Sequence[str], Sequence[str]],
     axes: Mapping[str, Axes] | None,
     shapes: Nested,
 ) -> Mapping[str, Mapping[int, str]]:
@@ -223,6 +224,7 @@ def _dynamic(
     leaves, _ = tree_flatten((args, kwargs))
     names = argument_names(model, args, kwargs)
     tensors = [n for n, leaf in zip(names, leaves, strict=True) if isinstance(leaf, Tensor)]
+    input_names, output_names = given_names
     own = {label: name for label, name in zip(input_names, tensors, strict=False)} | {n: n for n in tensors}
     result: dict[str, Mapping[int, str]] = {}
     for label, given in axes.items():
@@ -233,6 +235,12 @@ def _dynamic(
         raise ArgumentError(
             f"torch.onnx.export: dynamic_axes names {', '.join(axes)}; the inputs are {', '.join(own)}."
         )
+    unknown = [label for label in axes if label not in own and label not in output_names]
+    if unknown:
+        warnings.warn(
+            f"torch.onnx.export: dynamic_axes names {', '.join(unknown)}, neither an input nor an output. "
+            f"The inputs are {', '.join(own)}.", TenonWarning, stacklevel=3,
+        )  # fmt: skip
     return result
 
 

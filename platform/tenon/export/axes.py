@@ -8,11 +8,10 @@ the size of an axis is solved for from a linear expression: ``2*batch + 1`` = 9 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from keyword import iskeyword
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.errors import ArgumentError, BundleError, ShapeError
-from tenon.export.sizes import Expression, linear, names_in, parse
+from tenon.export.sizes import Expression, is_name, linear, names_in, parse
 
 if TYPE_CHECKING:
     from tenon.export.captured import CapturedGraph
@@ -52,7 +51,7 @@ def _read(text: str, place: str) -> Expression:
     problem = "give a name, or an expression of names such as '2*batch' or 'batch + 1'"
     if isinstance(text, str):
         try:
-            if text.isidentifier() and not iskeyword(text):
+            if is_name(text):
                 return Expression("symbol", (text,))
             size = parse(text, names_in(text))
             if isinstance(size, Expression) and size.symbols:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from keyword import iskeyword
 from typing import Any, ClassVar, TypeAlias
 
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon.export.naming import argument_names
 from tenon.export.signature import leaf_paths
-from tenon.export.sizes import affine
+from tenon.export.sizes import affine, is_name
 from tenon.tensors.pytree import tree_children, tree_flatten
 from tenon.tensors.tensor import Tensor
 
@@ -50,7 +49,7 @@ class Dim:
     STATIC: ClassVar[Hint] = Hint("STATIC")
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
-        if not isinstance(name, str) or not name.isidentifier() or iskeyword(name):
+        if not is_name(name):
             raise ArgumentError(f"the name of a Dim, {name!r}, is not an identifier, or a keyword of Python.")
         self.__name__, self.min, self.max = name, 0 if min is None else min, max
         if max is not None and max < self.min:

@@ -10,7 +10,9 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from typing import TypeAlias
+from unicodedata import normalize
 
 from tenon.errors import BundleError
 
@@ -74,6 +76,20 @@ class Expression:
         return text.format(*parts)
 
     __repr__ = __str__
+
+
+def is_name(text: object) -> bool:
+    """Whether ``text`` can name a size, so that ``parse`` reads it: an identifier, no keyword of Python.
+
+    >>> is_name("batch"), is_name("class"), is_name("\ufb01")  # a ligature, which Python reads as "fi"
+    (True, False, False)
+    """
+    return (
+        isinstance(text, str)
+        and text.isidentifier()
+        and not iskeyword(text)
+        and normalize("NFKC", text) == text
+    )
 
 
 def symbol(name: str) -> Expression:

@@ -6,10 +6,13 @@ in floats. Calibrated activations are uint8 with a zero point, weights are int8 
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 
 from tenon.extend import Node, Ref
-from tenon_target_onnx.builder import FLOAT32, Builder
+from tenon_target_onnx.builder import FLOAT32, Builder, Step
 from tenon_target_onnx.families.products import linear
 from tenon_target_onnx.families.windows import geometry
 from tenon_target_onnx.forms import form
@@ -17,6 +20,8 @@ from tenon_target_onnx.forms import form
 _INT8, _UINT8, _INT32 = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int32)
 #: Magnitudes below it count as 0: see ``tenon.ops.quantized``.
 _SMALLEST = 1e-36
+#: The number of steps in the bias of an output without weights.
+_FINE = 1 << 20
 
 
 def _input(b: Builder, node: Node) -> str:
@@ -29,19 +34,35 @@ def _input(b: Builder, node: Node) -> str:
     return b.call("DequantizeLinear", name, step, zero)
 
 
-def _weight(b: Builder, weight: Ref, scale: Ref) -> str:
+def _weight(b: Builder, weight: Ref, scale: str) -> str:
     """Return a weight as floats."""
     zeros = b.constant(np.zeros(weight.aval.shape[0]), _INT8)
-    return b.call("DequantizeLinear", b.value(weight), b.value(scale, FLOAT32), zeros, axis=0)
+    return b.call("DequantizeLinear", b.value(weight), scale, zeros, axis=0)
 
 
-def _bias(b: Builder, node: Node) -> list[str]:
+def _scale(b: Builder, node: Node) -> str:
+    """Return the scales of a weight. Rows of zeros, whose scale means nothing, get one that fits the bias."""
+    _, weight, scale, bias = node.args
+    name = b.value(scale, FLOAT32)
+    if bias is None:
+        return name
+    scales, rows, values = (b.known(n) for n in (name, b.value(weight), b.value(bias)))
+    if scales is None or rows is None or values is None:
+        return name
+    empty = ~rows.reshape(len(rows), -1).any(1) & (values != 0)
+    if not empty.any():
+        return name
+    fitting = np.abs(values.astype(np.float64)) / (np.float64(node.attrs["x_step"]) * _FINE)
+    return b.initializer(np.where(empty, fitting, scales).astype(np.float32), f"{name}/filled")
+
+
+def _bias(b: Builder, node: Node, scale: str) -> list[str]:
     """Return the bias: as 32-bit integers of the products' steps if they can hold it, as floats else."""
-    scale, bias = node.args[2], node.args[3]
+    bias = node.args[3]
     if bias is None:
         return []
     name = b.value(bias)
-    scales, values = b.known(b.value(scale)), b.known(name)
+    scales, values = b.known(scale), b.known(name)
     if scales is None or values is None:
         return [name]
     steps = (scales.astype(np.float32) * np.float32(node.attrs["x_step"])).astype(np.float32)
@@ -67,8 +88,9 @@ def _output(b: Builder, node: Node, name: str) -> str:
 @form("int8_linear")
 def write_linear(b: Builder, node: Node) -> str:
     """Write ``Gemm`` or ``MatMul`` of dequantized values."""
-    x, weight, scale, _ = node.args
-    bias = _bias(b, node)
+    x, weight, _, _ = node.args
+    scale = _scale(b, node)
+    bias = _bias(b, node, scale)
     name = linear(b, _input(b, node), len(x.aval.shape), _weight(b, weight, scale), bias[0] if bias else None)
     return _output(b, node, name)
 
@@ -76,8 +98,8 @@ def write_linear(b: Builder, node: Node) -> str:
 @form("int8_conv")
 def write_convolution(b: Builder, node: Node) -> str:
     """Write ``Conv`` of dequantized values."""
-    _, weight, scale, _ = node.args
-    inputs = [_input(b, node), _weight(b, weight, scale), *_bias(b, node)]
+    weight, scale = node.args[1], _scale(b, node)
+    inputs = [_input(b, node), _weight(b, weight, scale), *_bias(b, node, scale)]
     return _output(b, node, b.call("Conv", *inputs, **geometry(node, weight.aval.shape[2:])))
 
 
@@ -95,7 +117,7 @@ def write_dynamic_linear(b: Builder, node: Node) -> str:
     steps = b.call("QuantizeLinear", name, step, zero)
     rows = b.call("DequantizeLinear", steps, step, zero)
     shift = b.value(bias) if bias is not None else None
-    return linear(b, rows, len(x.aval.shape), _weight(b, weight, scale), shift)
+    return linear(b, rows, len(x.aval.shape), _weight(b, weight, b.value(scale, FLOAT32)), shift)
 
 
 def _stored_weight(node: Node) -> tuple[Ref, Ref] | None:
@@ -125,4 +147,46 @@ def write_stored_weight(b: Builder, node: Node) -> str:
     """Write ``DequantizeLinear`` of a weight that is stored as int8 and used as floats."""
     stored = _stored_weight(node)
     assert stored is not None
-    return _weight(b, *stored)
+    weight, scale = stored
+    return _weight(b, weight, b.value(scale, FLOAT32))
+
+
+def separate_weights(b: Builder) -> None:
+    """Give each reader of an int8 weight a weight and zero points of its own.
+
+    For processors without VNNI, onnxruntime rewrites these arrays, and does not load a model in which layers
+    share them: layers of one width, tied weights, or a layer that is called twice.
+    """
+    readers = Counter(name for step in b.steps for name in step.inputs)
+    used: set[str] = set()
+
+    def own(name: str) -> str:
+        array = b.known(name)
+        if name in used and array is not None:
+            name = b.initializer(array, f"{name}/copy")
+        used.add(name)
+        return name
+
+    steps: list[Step] = []
+    weights: dict[str, Step] = {}
+    for step in b.steps:
+        array = b.known(step.inputs[0]) if step.operator == "DequantizeLinear" else None
+        if array is not None and array.dtype == _INT8:
+            weight, scale, zero = step.inputs
+            step = replace(step, inputs=(own(weight), scale, own(zero)))
+            if readers[step.outputs[0]] > 1:
+                weights[step.outputs[0]] = step
+        inputs = list(step.inputs)
+        for place, name in enumerate(inputs):
+            if name in weights and f"read {name}" in used:
+                weight, scale, zero = weights[name].inputs
+                copy = replace(
+                    weights[name], name=b.unique(weights[name].name), inputs=(own(weight), scale, own(zero)),
+                    outputs=(b.unique(name),),
+                )  # fmt: skip
+                steps.append(copy)
+                inputs[place] = copy.outputs[0]
+            elif name in weights:
+                used.add(f"read {name}")
+        steps.append(replace(step, inputs=tuple(inputs)))
+    b.steps[:] = steps

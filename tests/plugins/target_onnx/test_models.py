@@ -11,6 +11,7 @@ import tenon as t
 from tenon import nn
 from tenon.errors import ArgumentError, LoweringError, UnsupportedError
 from tenon.export import capture, make_vectors
+from tenon.nn import functional as F
 from tenon.testing.suites.target_models import MODELS
 from tenon_target_onnx import packages
 from tenon_target_onnx.model import Options
@@ -108,6 +109,60 @@ def test_int8_on_other_images_is_within_one_step(tmp_path):
     results = target.run(tmp_path, [[batch.numpy()]])
 
     assert vectors.excess(results) <= 1
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.out = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.out(F.relu(self.layer(F.relu(self.layer(x)))))
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "int8-weights"])
+def test_layers_share_no_array_that_onnxruntime_rewrites(scheme, tmp_path):
+    x = t.randn(5, 8)
+    graph = capture(t.quantize(Twice().eval(), scheme, [x] if scheme == "int8" else None).model, x)
+    vectors = make_vectors(graph, [(x,)])
+    target = OnnxTarget()
+    target.write(target.lowered(graph), vectors, tmp_path)
+
+    assert vectors.excess(target.run(tmp_path, [[x.numpy()]])) <= 1
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.out = nn.Embedding(10, 8), nn.Linear(8, 10)
+        self.out.weight = self.words.weight
+
+    def forward(self, words):
+        return self.out(self.words(words))
+
+
+def test_an_int8_embedding_that_is_the_last_layer_too(tmp_path):
+    model = t.quantize(Tied().eval(), "int8-weights").model
+    words = t.tensor([[1, 2, 9]])
+    graph = capture(model, words)
+    OnnxTarget().write(OnnxTarget().lowered(graph), None, tmp_path)
+
+    (result,) = OnnxTarget().run(tmp_path, [[words.numpy()]])[0]
+
+    np.testing.assert_allclose(result, model(words).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_bias_of_a_channel_without_weights_is_exact(tmp_path):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)).eval()
+    with t.no_grad():
+        model[0].weight[1:3].zero_()
+        model[0].bias.copy_(t.tensor([0.1, 0.234567, 0.0, 0.3]))
+    images = 4 * t.randn(8, 1, 4, 4)
+    graph = capture(t.quantize(model, "int8", [images]).model, images)
+    vectors = make_vectors(graph, [(images,)])
+    OnnxTarget().write(OnnxTarget().lowered(graph), vectors, tmp_path)
+
+    assert vectors.excess(OnnxTarget().run(tmp_path, [[images.numpy()]])) <= 1
 
 
 def test_stored_weights_stay_int8():

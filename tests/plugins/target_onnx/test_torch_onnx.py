@@ -9,7 +9,7 @@ from tests.plugins.target_onnx.programs import needs_runtime
 
 import tenon as t
 from tenon import nn
-from tenon.errors import ArgumentError, PluginNotFoundError, TenonWarning, UnsupportedError
+from tenon.errors import ArgumentError, PluginNotFoundError, ShapeError, TenonWarning, UnsupportedError
 from tenon.plugins import registry
 
 pytestmark = needs_runtime
@@ -81,6 +81,40 @@ def test_dynamic_axes_and_shapes(model):
         t.onnx.export(model, ARGS, dynamic_axes={"nothing": [0]})
 
 
+def test_a_misspelled_name_of_an_axis_warns(model):
+    with pytest.warns(
+        TenonWarning, match="dynamic_axes names yy, neither an input nor an output. The inputs are a, input"
+    ):
+        program = t.onnx.export(
+            nn.Linear(4, 2), ARGS[0], input_names=["a"], output_names=["b"],
+            dynamic_axes={"a": {0: "n"}, "yy": {0: "n"}, "b": {0: "n"}},
+        )  # fmt: skip
+
+    assert shapes(program.model_proto.graph.input) == [("a", ["n", 4])]
+
+
+@pytest.mark.parametrize("opset", [16, 24, "20"])
+def test_an_opset_that_is_not_written_is_refused_before_anything_else(opset):
+    with pytest.raises(ArgumentError, match=f"writes opsets 17 to 23, not {opset!r}"):
+        t.onnx.export(lambda x: t.fft.fft(x), t.ones(3), opset_version=opset)
+
+
+def test_sizes_of_one_name_must_be_equal_and_in_their_range():
+    """By itself, onnxruntime repeats a size of 1, and cuts slices short."""
+    example, axes = (t.ones(4, 2), t.ones(4, 2)), {"x": {0: "n"}, "y": {0: "n"}}
+    program = t.onnx.export(lambda x, y: x[:3] + y[:3], example, dynamic_axes=axes)
+
+    assert program(t.ones(5, 2), t.ones(5, 2)).shape == (3, 2)
+    with pytest.raises(
+        ShapeError, match="dimension 0 of input 'y' is 4, but n = 1 in dimension 0 of input 'x'"
+    ):
+        program(t.ones(1, 2), t.ones(4, 2))
+    with pytest.raises(
+        ShapeError, match="n = 2, dimension 0 of input 'x', is out of range: it may be 3 or more"
+    ):
+        program(t.ones(2, 2), t.ones(2, 2))
+
+
 def test_an_exported_program_is_written_as_it_is(model):
     exported = t.export.export(model.eval(), ARGS)
 
@@ -138,3 +172,16 @@ def test_models_can_ask_whether_they_are_exported():
     t.onnx.export(function, t.ones(2))
 
     assert asked and all(asked) and not t.onnx.is_in_onnx_export()
+
+
+def test_int8_weights_are_read_by_one_node_each():
+    """Onnxruntime rewrites them where the processor lacks VNNI, and does not load a model that shares them."""
+    layer = nn.Linear(4, 4)
+    quantized = t.quantize(nn.Sequential(layer, nn.ReLU(), layer).eval(), "int8-dynamic").model
+
+    program = t.onnx.export(quantized, t.randn(2, 4), verify=True)
+
+    graph = program.model_proto.graph
+    stored = {i.name for i in graph.initializer if i.data_type == 3 and i.dims}  # int8
+    read = [name for node in graph.node for name in node.input if name in stored]
+    assert len(read) == len(set(read)) == 2 * 2  # a weight and zero points, twice
