@@ -116,6 +116,7 @@ def _fields(program: Program, names: Names, sizes: Mapping[str, Mapping[str, int
         ),
         "sizes": _sizes(names.sizes) if names.sizes is not None else "",
         "size_guards": _size_guards(names.sizes) if names.sizes else "",
+        "ranges": _ranges(names.sizes) if names.sizes is not None else "",
         "symbols": "".join(f"static long n_{name};\n" for name in names.sizes.ranges) if names.sizes else "",
         "number_names": _strings([n for n, _, _ in names.numbers]),
         "number_values": "".join(f"{float(v)!r}, " for _, v, _ in names.numbers),
@@ -169,6 +170,11 @@ def _size_guard(guard: SizeGuard, known: str) -> list[str]:
 def _literal(text: str) -> str:
     """Return the inside of a C string literal, with "_" for characters that C may read in another way."""
     return re.sub(r"[^\w .,;:=<>+*/%()\[\]-]", "_", text, flags=re.ASCII)
+
+
+def _ranges(sizes: Sizes) -> str:
+    """Return the text about the sizes that may change, for messages about shapes."""
+    return "".join(f"; {name} is {least} to {most}" for name, (least, most) in sizes.ranges.items())
 
 
 def _strings(texts: Sequence[str]) -> str:

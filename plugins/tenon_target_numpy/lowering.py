@@ -1,9 +1,12 @@
-"""Lower a graph to calls that can be written; one error lists all that cannot."""
+"""Lower a graph to calls that can be written; one error lists all that cannot.
+
+Calls of weights that cannot be written, such as the decoding of 4-bit ones, are computed now.
+"""
 
 from __future__ import annotations
 
 from tenon import ops
-from tenon.extend import CapturedGraph, Node, errors, lower
+from tenon.extend import CapturedGraph, Composite, Node, compute_known, errors, lower
 from tenon_target_numpy import library
 from tenon_target_numpy.elementwise import MORE
 from tenon_target_numpy.forms import FORMS, has_form
@@ -28,6 +31,8 @@ def ops_in_numpy() -> frozenset[str]:
 
 def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
     """Return ``graph`` lowered to calls that can be written; LoweringError lists the others."""
+    graph = graph.copy()
+    compute_known(graph, _cannot_write)
     result = lower(graph, ops_in_numpy(), rejected=_without_form)
     problems = [f"{node.name} ({_place(node)})" for node in _without_form(result)]
     for node in result.nodes:
@@ -45,7 +50,13 @@ def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
     return result
 
 
+def _cannot_write(node: Node) -> bool:
+    """Whether a call of a weight is computed now: no form, and no parts that may have one."""
+    return not isinstance(node.op, Composite) and not has_form(node, False)
+
+
 def _without_form(graph: CapturedGraph) -> list[Node]:
+    compute_known(graph, _cannot_write)
     read = read_values(graph)
     return [node for node in graph.calls if not has_form(node, reads_hidden(node, read))]
 

@@ -16,6 +16,7 @@
 
 static int loaded;
 static char message[512];
+static const char ranges[] = "@ranges@";
 
 const char *const model_input_names[MODEL_INPUTS + 1] = {@input_names@NULL};
 const char *const model_output_names[MODEL_OUTPUTS + 1] = {@output_names@NULL};
@@ -139,7 +140,7 @@ static void append_kind(const model_tensor *tensor, int with_type)
     append("[");
     for (int i = 0; i < tensor->rank && i < MODEL_RANK; i++)
         append(i ? ", %ld" : "%ld", tensor->shape[i]);
-    append("]");
+    append(tensor->rank > MODEL_RANK ? ", ...]" : "]");
 }
 
 static int check(const char *what, const char *name, const model_tensor *given, const model_tensor *spec)
@@ -168,6 +169,8 @@ static int check(const char *what, const char *name, const model_tensor *given, 
         append(", got ");
         append_kind(given, code == MODEL_BAD_TYPE);
     }
+    if (code == MODEL_BAD_SHAPE)
+        append("%s", ranges);
     return code;
 }
 /* The shapes of this run. */

@@ -121,6 +121,9 @@ def test_wrong_arguments_are_refused_by_name(folder):
     assert program.run([given(np.array([[1, 2]]), INT64)], [given(out)]) == BAD_SHAPE
     assert program.message.endswith("expected [1, 3], got [1, 2]")
     assert program.run([given(words[0], INT64)], [given(out)]) == BAD_SHAPE
+    long = Array(words.ctypes.data, INT64, 9, (ctypes.c_long * 8)(*[1] * 8))
+    assert program.run([long], [given(out)]) == BAD_SHAPE
+    assert program.message.endswith("expected [1, 3], got [1, 1, 1, 1, 1, 1, 1, 1, ...]")
     assert program.run([given(words, INT64)], [given(out[:, :2])]) == BAD_SHAPE
     assert "output output0" in program.message
     assert program.run([Array(None, INT64, 2, (ctypes.c_long * 8)(1, 3))], [given(out)]) == BAD_DATA

@@ -42,7 +42,8 @@ def test_a_run_takes_its_size_from_the_inputs(tmp_path):
     flat = np.zeros(12, np.float32)
     assert program.run([given(flat)], [given(np.zeros((4, 2), np.float32))]) == BAD_SHAPE
     assert program.message == (
-        "input input: an argument of another shape than the model was exported with; expected [12, 3], got [12]"
+        "input input: an argument of another shape than the model was exported with; expected [12, 3], got [12]; "
+        "batch is 1 to 16"
     )
 
 

@@ -36,6 +36,14 @@ def test_bfloat16_is_refused_by_name(tmp_path):
         export.save(graph, tmp_path / "bundle", targets=[NumpyTarget()])
 
 
+def test_weights_of_4_bits_become_floats(tmp_path):
+    model = tenon.quantize(nn.Linear(32, 3).eval(), "int4-weights").model
+    folder = export.save(model, tmp_path / "bundle", (tenon.randn(2, 32),), targets=["numpy"])
+
+    assert "state[" in (folder / "numpy" / "runner.py").read_text()
+    assert export.verify(folder).passed
+
+
 def test_random_numbers_are_refused():
     model = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
     graph = export.capture(model, tenon.randn(2, 3))

@@ -206,7 +206,10 @@ class TargetSuite:
 
         self.exported(tmp_path / "compacted", capture(example.model, *example.args))
 
-    @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic", "int8-weights"])
+    @pytest.mark.parametrize(
+        "scheme",
+        ["int8", "int8-dynamic", "int8-weights", pytest.param("int4-weights", marks=pytest.mark.slow)],
+    )
     def test_quantized_model(self, scheme: str, tmp_path: Path) -> None:
         """Models in 8-bit integers, within one quantization step."""
         if not self.integers:
