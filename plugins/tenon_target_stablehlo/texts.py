@@ -42,7 +42,9 @@ def number_text(value: float, dtype: np.dtype) -> str:
 
 
 def array_text(array: np.ndarray) -> str:
-    """Return the elements of a constant: nested lists, or the bytes of a large one."""
+    """Return the elements of a constant: nested lists, the bytes of a large one, nothing of an empty one."""
+    if not array.size:
+        return ""
     if array.dtype.name == "bool" or array.size <= _READABLE:
         return _nested(array, array.dtype)
     little = array.astype(array.dtype.newbyteorder("<")) if array.dtype.byteorder == ">" else array

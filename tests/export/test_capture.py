@@ -117,6 +117,20 @@ def test_a_constant_may_decide():
     assert [node.name for node in graph.calls] == ["add"]
 
 
+def test_sequences_are_packed_and_padded_by_lengths_that_python_knows():
+    lstm = nn.LSTM(3, 4, batch_first=True)
+
+    def function(x):
+        pack, pad = nn.utils.rnn.pack_padded_sequence, nn.utils.rnn.pad_packed_sequence
+        packed = pack(x, [2, 4, 1], batch_first=True, enforce_sorted=False)
+        return pad(lstm(packed)[0], batch_first=True, total_length=5)[0]
+
+    graph = capture(function, tenon.randn(3, 5, 3))
+
+    other = tenon.randn(3, 5, 3)
+    assert tenon.equal(graph.run(other), function(other))
+
+
 def test_state_and_generator_stay_as_they_were():
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5))
     before = {name: value.clone() for name, value in model.state_dict().items()}

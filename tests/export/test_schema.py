@@ -142,6 +142,10 @@ HOSTILE = {
         "float32",
     ),
     "unknown attr": (lambda d, a: d["nodes"][-1].update(attrs={"evil": 1}), "graph.json"),
+    "a text as an argument of an op": (
+        lambda d, a: d["nodes"][position(d, "call")]["args"].__setitem__(-1, "relu"),
+        "is 'relu', no value, number or null",
+    ),
     "value with two keys": (
         lambda d, a: d["nodes"][-1].update(attrs={"x": {"tuple": [], "float": "inf"}}),
         "where one belongs",

@@ -264,7 +264,10 @@ class CaptureRecorder(Recorder):
         """Raise an error for a shape that depends on values."""
         if self._listens() and not self.options.as_run:
             entry = self.values.find(raw)
-            if entry is not None and self.values.read(entry).node.kind != "constant":
+            states = set() if entry is None else states_alone(self.values.read(entry).node)
+            for node in states or ():
+                self.read_states.setdefault(node, user_line())
+            if states is None:
                 raise CaptureError(
                     f"{what} gives a result whose shape depends on the data, at {user_line()}. A graph has "
                     "fixed shapes: use a form with a fixed shape (masked_fill, where), or leave this part "

@@ -266,6 +266,9 @@ class _Reader:
     def _call(self, entry: Mapping[str, Json]) -> None:
         op = known_op(_text(entry["op"]))
         args = tuple(values.decode(a, self.decoder) for a in as_list(entry["args"]))
+        for arg in args:
+            if not (arg is None or isinstance(arg, Ref | Expression | int | float | complex)):
+                raise BundleError(f"an argument of {op.name} is {arg!r:.80}, no value, number or null.")
         attrs = {
             _text(name): values.decode(value, self.decoder)
             for name, value in as_object(entry["attrs"]).items()

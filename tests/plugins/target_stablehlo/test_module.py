@@ -180,3 +180,11 @@ def test_gelu_needs_no_error_function():
 
     assert "stablehlo.exponential" in module.text and "stablehlo.erf" not in module.text
     assert target.VERSION in module.text
+
+
+@needs_jaxlib
+def test_empty_constants_are_written():
+    kind = "tensor<0x4xi64>"
+    constant = f"%0 = stablehlo.constant dense<{array_text(np.zeros((0, 4), np.int64))}> : {kind}"
+
+    assert portable(f"module @m {{ func.func public @main() -> {kind} {{ {constant} return %0 : {kind} }} }}")
