@@ -87,10 +87,11 @@ def _all_samples(graph: CapturedGraph) -> list[dict[str, int]]:
             f"the target c compares programs of several sizes; the largest {small[0]} is {most[small[0]]}. "
             "Allow 4 or more, or export fixed sizes."
         )
-    middle = {name: (size + 2) // 2 for name, size in most.items()}
-    near = {name: size - 1 for name, size in most.items()}
+    least = {name: graph.symbols[name].least for name in most}
+    middle = {name: max((size + 2) // 2, (least[name] + size + 1) // 2) for name, size in most.items()}
+    near = {name: max(size - 1, least[name]) for name, size in most.items()}
     alone = [{**most, name: size} for part in (near, middle) for name, size in part.items()]
-    return [most, *alone, middle, {name: 2 + (size > 4) for name, size in most.items()}]
+    return [most, *alone, middle, {name: max(2 + (size > 4), least[name]) for name, size in most.items()}]
 
 
 def build_sized(graph: CapturedGraph) -> tuple[Program, Sizes]:

@@ -126,13 +126,17 @@ class Program:
     def _size_guards(self) -> None:
         for guard in self.graph.size_guards:
             where = guard.place.replace("{", "{{").replace("}", "}}")
-            sizes = ", ".join(f"{name} = {{{name}}}" for name in sorted(guard.symbols))
+            own = replace(guard, left=self._own(guard.left), right=self._own(guard.right)).condition
+            sizes = ", ".join(f"{name} = {{{self._symbols[name]}}}" for name in sorted(guard.symbols))
             error = (
                 f"{where} decided by {guard.condition}, which was {guard.answer} when it was captured and is "
                 f"not for {sizes}."
             )
-            self.lines.append(f"if not {guard.condition}:" if guard.answer else f"if {guard.condition}:")
+            self.lines.append(f"if not {own}:" if guard.answer else f"if {own}:")
             self.lines.append(f"    raise ValueError(f{error!r})")
+
+    def _own(self, size: Any) -> Any:  # a number, or an expression of sizes
+        return renamed(size, self._symbols)
 
     def _name(self, stem: str) -> str:
         """Return an unused variable name."""

@@ -83,6 +83,19 @@ def test_sizes_for_which_code_needs_more_elements_are_refused():
         CTarget().write(graph, None, None)
 
 
+def test_a_slice_may_need_as_many_elements_as_the_range_has_at_least(tmp_path):
+    graph = captured(lambda x: x[:6] + 1, (t.randn(8, 3),), {"x": {0: "rows"}}, least=6)
+    CTarget().write(CTarget().lowered(graph), None, tmp_path)
+    program = Program(tmp_path)
+    program.load()
+
+    for size in (6, 7, MOST):
+        x, out = np.ones((size, 3), np.float32), np.zeros((6, 3), np.float32)
+        assert program.run([given(x)], [given(out)]) == 0
+        assert (out == 2).all()
+    assert program.run([given(np.ones((5, 3), np.float32))], [given(out)]) == BAD_SHAPE
+
+
 class Parts(nn.Module):
     def forward(self, x):
         return (

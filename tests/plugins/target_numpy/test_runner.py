@@ -329,7 +329,7 @@ def test_names_of_arguments_cannot_hide_functions(tmp_path):
 @pytest.mark.parametrize(("batch", "length"), [("np", "linear"), ("state", "max")])
 def test_names_of_sizes_cannot_hide_what_the_runner_uses(batch, length, tmp_path):
     def function(x, weight):
-        return F.linear(x, weight) / x.shape[0], x.reshape(-1)
+        return F.linear(x, weight) / x.shape[0] if x.shape[1] > 3 else x, x.reshape(-1)
 
     x, weight = tenon.randn(4, 5, 3), tenon.ones(2, 3)
     graph = capture(function, x, weight, dynamic={"x": {0: batch, 1: length}})
@@ -340,6 +340,8 @@ def test_names_of_sizes_cannot_hide_what_the_runner_uses(batch, length, tmp_path
 
     np.testing.assert_array_equal(mean, np.full((2, 7, 2), 1.5, np.float32))
     assert flat.shape == (42,)
+    with pytest.raises(ValueError, match=f"decided by {length} > 3, .* not for {length} = 2"):
+        runner["run"](np.ones((2, 2, 3), np.float32), weight.numpy())
     assert runner["INPUTS"]["x"] == ("float32", (batch, length, 3))
 
 
