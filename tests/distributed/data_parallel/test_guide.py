@@ -7,7 +7,7 @@ import pytest
 
 from tenon.testing.suites.communicator import launch
 
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "data-parallel.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "data-parallel.md"
 CODE = "\n".join(re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.M | re.S))
 END = """
 assert loss < 1.2, loss
