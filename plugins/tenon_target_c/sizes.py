@@ -19,8 +19,8 @@ from tenon_target_c.program import Place, Program, Step, StepArgument
 from tenon_target_c.scalars import COMPARISONS, OPERATORS
 from tenon_target_c.values import Pointer, View
 
-#: How far below a size one is searched for which the guards hold.
-_STEPS = 64
+#: How far below a size one is searched for which the guards hold, at most.
+_STEPS = 1 << 16
 _NUMBER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
 
@@ -55,7 +55,10 @@ def largest(graph: CapturedGraph) -> dict[str, int]:
 def _samples(graph: CapturedGraph) -> list[dict[str, int]]:
     """Return sizes to compare for which the guards hold, from the largest down: of 1 there may be loops
     less."""
-    samples = [found for sizes in _all_samples(graph) if (found := _permitted(graph, sizes)) is not None]
+    most = _permitted(graph, largest(graph))
+    few = most is None or (graph.size_guards and min(most.values()) < 4)
+    proposed = [] if most is None or few else _all_samples(graph, most)
+    samples = [found for sizes in proposed if (found := _permitted(graph, sizes)) is not None]
     distinct = list({tuple(sizes.items()): sizes for sizes in samples}.values())
     if graph.size_guards and len(distinct) < 3:
         raise errors.LoweringError(
@@ -72,15 +75,15 @@ def largest_permitted(graph: CapturedGraph) -> dict[str, int]:
 
 def _permitted(graph: CapturedGraph, sizes: Mapping[str, int]) -> dict[str, int] | None:
     """Return the next smaller sizes for which the guards hold."""
-    for step in range(_STEPS):
-        smaller = {name: max(size - step, 2) for name, size in sizes.items()}
+    for step in range(min(max(sizes.values()), _STEPS)):
+        smaller = {name: max(size - step, min(size, 2)) for name, size in sizes.items()}
         if graph.permits(smaller):
             return smaller
     return None
 
 
-def _all_samples(graph: CapturedGraph) -> list[dict[str, int]]:
-    most = largest(graph)
+def _all_samples(graph: CapturedGraph, most: Mapping[str, int]) -> list[dict[str, int]]:
+    """Return sizes to compare, up to ``most``."""
     small = [name for name, size in most.items() if size < 4]
     if small:
         raise errors.LoweringError(
@@ -91,7 +94,12 @@ def _all_samples(graph: CapturedGraph) -> list[dict[str, int]]:
     middle = {name: max((size + 2) // 2, (least[name] + size + 1) // 2) for name, size in most.items()}
     near = {name: max(size - 1, least[name]) for name, size in most.items()}
     alone = [{**most, name: size} for part in (near, middle) for name, size in part.items()]
-    return [most, *alone, middle, {name: max(2 + (size > 4), least[name]) for name, size in most.items()}]
+    return [
+        dict(most),
+        *alone,
+        middle,
+        {name: max(2 + (size > 4), least[name]) for name, size in most.items()},
+    ]
 
 
 def build_sized(graph: CapturedGraph) -> tuple[Program, Sizes]:

@@ -7,6 +7,7 @@ import tenon
 from tenon import nn
 from tenon.errors import LoweringError, TenonError
 from tenon.export import capture, save, verify
+from tenon_target_c.sizes import _samples
 from tenon_target_c.target import CTarget
 from tenon_target_numpy.target import NumpyTarget
 from tenon_target_onnx.target import OnnxTarget
@@ -71,6 +72,16 @@ def test_c_states_each_guard_and_compares_programs_of_permitted_sizes(tmp_path):
     odd.symbols["n"] = odd.symbols["n"].bounded(0, 4)
     with pytest.raises(LoweringError, match=r"guard .* leaves less than three up to"):
         CTarget().lowered(odd)
+
+
+@pytest.mark.parametrize("most", [64, 1000])
+def test_c_takes_guards_that_permit_a_small_part_of_the_range(most, tmp_path):
+    graph = capture(lambda x: x.relu() if x.shape[0] > 20 else x * 2, tenon.ones(3), dynamic={"x": {0: "n"}})
+    graph.symbols["n"] = graph.symbols["n"].bounded(1, most)
+
+    CTarget().write(CTarget().lowered(graph), None, tmp_path)
+
+    assert max(sizes["n"] for sizes in _samples(graph)) == 20
 
 
 def test_onnx_names_the_node_that_fails():
