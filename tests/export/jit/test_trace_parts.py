@@ -74,10 +74,49 @@ def test_a_part_that_cannot_be_called_says_why(nets, number):
     traced = nets[number]
     with pytest.raises(UnsupportedError, match=r"Linear is part of a trace.* alone: it was not called while"):
         traced.unused(tenon.ones(1, 2))
-    with pytest.raises(UnsupportedError, match=r"ReLU is part.*changes an argument in place"):
+    with pytest.raises(
+        UnsupportedError, match=r"alone: the traced function changes an argument in place.*\. Trace"
+    ):
         traced.inplace(tenon.ones(1, 2))
     with pytest.raises(ShapeError, match=r"dimension 1 is fixed \(it did not change while the whole was"):
         traced.first(tenon.ones(1, 2))
+
+
+class Mixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Pair()
+
+    def forward(self, x):
+        return self.part([x, 2.0])
+
+
+class Pair(nn.Module):
+    def forward(self, pair):
+        return pair[0] + pair[1]
+
+
+def test_the_reason_is_a_sentence_of_its_own():
+    traced = tenon.jit.trace(Mixed(), tenon.ones(2))
+    with pytest.raises(
+        UnsupportedError, match=r"alone: it is called with a container .* other values\. Trace"
+    ):
+        traced.part([tenon.ones(2), 2.0])
+
+
+@pytest.mark.parametrize("left_out", ["methods/forward.json", "parts/1/forward.json"])
+def test_a_missing_graph_is_named(nets, left_out):
+    file = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(nets[1].save_to_buffer())) as source,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as target,
+    ):
+        for name in source.namelist():
+            if name != left_out:
+                target.writestr(name, source.read(name))
+    file.seek(0)
+    with pytest.raises(RuntimeError, match=f"{left_out} is missing"):
+        jit.load(file)
 
 
 def test_parts_share_memory_with_the_whole_and_are_copied_and_converted_with_it(nets):

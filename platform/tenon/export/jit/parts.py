@@ -158,7 +158,8 @@ def traced_part(part: CalledPart) -> tuple[Program, SimpleNamespace] | str:
                 stored=stored,
             )
     except Exception as error:  # the module's own, of any type, too
-        return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        kind = "" if isinstance(error, CaptureError) else f"{type(error).__name__}: "
+        return f"{kind}{str(error).rstrip('.') or 'no reason is known'}."
     return program, stored
 
 

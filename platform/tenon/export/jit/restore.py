@@ -104,7 +104,7 @@ def restored(
     try:
         result = _Reader(document, graphs, arrays, source).module()
     except BundleError as error:
-        raise BundleError(f"{source}: {error}") from error
+        raise TraceFileError(f"{source}: {error}") from error
     except (
         ArithmeticError,
         AttributeError,
@@ -197,6 +197,8 @@ class _Reader:
     ) -> Program:
         own = {label: self._stored(key) for label, key in as_object(entry["tensors"]).items()}
         file = f"{folder}/{name}.json"
+        if file not in self.graphs:
+            raise BundleError(f"{file} is missing.")
         graph = schema.from_document(self.graphs[file], own, file)
         if graph.guards or graph.scalars:
             raise BundleError(f"the method {name!r} has guards or numbers that change.")
