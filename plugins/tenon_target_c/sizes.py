@@ -74,9 +74,10 @@ def largest_permitted(graph: CapturedGraph) -> dict[str, int]:
 
 
 def _permitted(graph: CapturedGraph, sizes: Mapping[str, int]) -> dict[str, int] | None:
-    """Return the next smaller sizes for which the guards hold."""
+    """Return the next smaller sizes in the ranges for which the guards hold."""
+    floor = {name: min(size, max(graph.symbols[name].least, 2)) for name, size in sizes.items()}
     for step in range(min(max(sizes.values()), _STEPS)):
-        smaller = {name: max(size - step, min(size, 2)) for name, size in sizes.items()}
+        smaller = {name: max(size - step, floor[name]) for name, size in sizes.items()}
         if graph.permits(smaller):
             return smaller
     return None

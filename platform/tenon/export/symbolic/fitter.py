@@ -91,7 +91,7 @@ class Fitter:
             self.probes, self.undecided, self._known = (part.copy() for part in known[1])
             return known[0]
         found = self._of_node(node, shapes, observed)
-        if " at 0x" not in key:  # an object without a value in its representation
+        if " at 0x" not in key and "..." not in key:  # objects and large arrays whose text is not all of them
             if len(_SEARCHED) >= _MOST_SEARCHED:
                 _SEARCHED.clear()
             _SEARCHED[before] = (
