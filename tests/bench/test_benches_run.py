@@ -52,6 +52,17 @@ def test_traces_are_timed_against_modules_in_both_libraries(tmp_path):
     assert all(time > 0 for r in found["results"] for time in r["us"])
 
 
+@pytest.mark.slow
+@pytest.mark.oracle
+def test_tracing_is_timed(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("tracing.py", "--rounds", "0", "--depth", "0.1", "--alone", tmp_path=tmp_path)
+
+    assert {r["model"] for r in found["results"]} == {"resnet of 8 blocks", "encoder of 6 layers"}
+    assert len(found["results"]) == 14 and all(r["ms"] > 0 for r in found["results"])
+
+
 @pytest.mark.oracle
 @pytest.mark.manual
 def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path):

@@ -393,3 +393,14 @@ def test_registered_dataclasses_are_arguments_and_results(tmp_path):
     )
     first, second = tenon.export.load(tmp_path / "program.pt2").module()(given)
     assert tenon.equal(first, result.first) and tenon.equal(second[0], given.first)
+
+
+def test_an_autocast_region_around_the_capture_is_part_of_the_graph():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), tenon.randn(5, 3)
+    with tenon.autocast("cpu", dtype=tenon.bfloat16):
+        expected, graph = model(x), capture(model, x, dynamic={"input": {0: "batch"}})
+        inner = tenon.autocast("cpu", enabled=False)
+        with inner:
+            assert [node.name for node in capture(model, x).calls] == ["linear", "linear"]
+    assert graph.run(x).dtype is tenon.bfloat16
+    assert tenon.equal(graph.run(x), expected)

@@ -35,6 +35,7 @@ from tenon.graph import shape_requests
 from tenon.graph.graph import Node, Write
 from tenon.random.generator import fork_rng
 from tenon.tensors.autograd.grad_mode import enable_grad, no_grad
+from tenon.tensors.precision import PRECISION
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
 
@@ -228,21 +229,34 @@ def _record(recorder: CaptureRecorder, function: Callable[..., Nested], call: Ca
     args, kwargs = tree_unflatten(leaves, spec)
     names = naming.argument_names(function, args, kwargs)
     try:
-        recorder.start()
-        nodes = {
-            index: recorder.argument(leaf, names[index])
-            for index, leaf in enumerate(leaves)
-            if isinstance(leaf, Tensor)
-        }
-        recorder.captured.example = [leaves[index].raw.copy() for index in nodes]
-        with _requests_recorded(recorder), _sizes_traced(recorder):
-            result = function(*args, **kwargs)
+        with _region_inside(function) as inner:
+            recorder.start()
+            nodes = {
+                index: recorder.argument(leaf, names[index])
+                for index, leaf in enumerate(leaves)
+                if isinstance(leaf, Tensor)
+            }
+            recorder.captured.example = [leaves[index].raw.copy() for index in nodes]
+            with _requests_recorded(recorder), _sizes_traced(recorder):
+                result = inner(*args, **kwargs)
         return _finish(recorder, function, nodes, (leaves, spec), result)
     finally:
         try:
             recorder.stop()
         finally:
             recorder.stop()  # the first may have been interrupted
+
+
+@contextlib.contextmanager
+def _region_inside(function: Callable[..., Nested]) -> Iterator[Callable[..., Nested]]:
+    """Enter an active autocast region inside of ``function`` instead, so that its casts are recorded."""
+    casting = PRECISION.casting
+    if casting is None:
+        yield function
+        return
+    inner = casting.around(function)
+    with casting.disabled():
+        yield inner
 
 
 @contextlib.contextmanager

@@ -200,3 +200,56 @@ def test_a_hostile_description_of_a_part_is_refused(nets, change):
             target.writestr(name, data)
     with pytest.raises(BundleError, match="the file"):
         jit.load(io.BytesIO(out.getvalue()))
+
+
+def test_parts_are_traced_as_they_were_when_the_whole_was_traced():
+    net = Net().eval()
+    with tenon.amp.autocast("cpu", dtype=tenon.bfloat16):
+        cast = jit.trace(net, tenon.randn(2, 3))
+    traced = jit.trace(net, tenon.randn(2, 3))
+    y = tenon.randn(5, 4)
+    expected = net.block(y)
+    net.block.add_module("1", nn.ReLU())
+    net.block.append(nn.Dropout())
+    net.block.train()
+    net.block.register_forward_hook(lambda module, args, output: output + 1)
+    net.scaled.offset = None
+
+    assert tenon.equal(traced.block(y), expected)
+    assert traced.scaled(y, y)[0].shape == y.shape
+    assert cast.block(y.bfloat16()).dtype is tenon.bfloat16
+    with tenon.no_grad():
+        net.block[0].weight.zero_()
+    assert tenon.equal(traced.block(y)[0], net.block[0].bias.tanh())
+
+
+def test_parts_follow_conversions_of_the_model_before_their_trace():
+    net = Net().eval()
+    traced, read = (jit.trace(net, tenon.randn(2, 3)) for _ in range(2))
+    other = copy.deepcopy(read)
+    traced.double()
+    y = tenon.randn(5, 4).double()
+
+    assert tenon.equal(traced.block(y), net.block(y))
+    assert traced.scaled(y, y)[0].dtype is tenon.float64
+    assert tenon.equal(reread(read).block(y), net.block(y))
+    assert other.block(y.float()).dtype is tenon.float32
+
+
+def test_a_pending_part_keeps_a_small_example_of_its_activations():
+    class Wide(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.act, self.pick = nn.ReLU(), nn.Embedding(9, 2)
+
+        def forward(self, x, indices):
+            return self.act(x.expand(400, 400)).sum() + self.pick(indices).sum()
+
+    net = Wide()
+    traced = jit.trace(net, (tenon.randn(1), tenon.arange(9)), dynamic={}, check_trace=False)
+    example = traced.act.__dict__["_pending"].part.call[0][0]
+
+    assert example.values.size < 20_000 and example.tensor().shape == (400, 400)
+    x = tenon.randn(400, 400)
+    assert tenon.equal(traced.act(x), x.relu())
+    assert tenon.equal(traced.pick(tenon.arange(9)), net.pick.weight)

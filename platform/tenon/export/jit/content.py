@@ -114,7 +114,7 @@ def module_entry(module: Any) -> Content:  # a ScriptModule
             entry["buffers"][name] = {"tensor": at[f"{prefix}{name}"], "persistent": kept}
         for name, child in part._modules.items():
             entry["children"][name] = None if child is None else tree(child, f"{prefix}{name}.")
-        if prefix and part._programs:
+        if prefix and part._complete()._programs:
             parts.append((prefix, part, entry))
         elif prefix:
             entry["not alone"] = part.__dict__.get(REASON)

@@ -18,7 +18,7 @@ def freeze(
 
     The methods ``preserved_attrs`` stay beside ``forward``. ``optimize_numerics`` has no effect.
     """
-    if not isinstance(mod, ScriptModule) or not mod._programs:
+    if not isinstance(mod, ScriptModule) or not mod._complete()._programs:
         raise ArgumentError(
             "Freezing expects a ScriptModule as input. Please use torch.jit.script or torch.jit.trace to "
             "script your 'nn.Module'. (tenon.jit.trace(module.eval(), example_inputs); script stays Python.)"
@@ -59,6 +59,6 @@ def freeze(
 
 def optimize_for_inference(mod: ScriptModule, other_methods: Sequence[str] | None = None) -> ScriptModule:
     """Return ``mod`` frozen, if it is not yet. ``tenon.compile`` of the result fuses its ops."""
-    if isinstance(mod, ScriptModule) and mod._programs and not mod.state_dict():
+    if isinstance(mod, ScriptModule) and mod._complete()._programs and not mod.state_dict():
         return mod
     return freeze(mod, other_methods)

@@ -11,7 +11,7 @@ import io
 import os
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any, BinaryIO, ClassVar, Self
+from typing import Any, BinaryIO, ClassVar, Protocol, Self
 
 from tenon.errors import ArgumentError, UnsavableError, UnsupportedError
 from tenon.export.captured import CapturedGraph
@@ -19,6 +19,16 @@ from tenon.export.jit import content
 from tenon.export.jit.program import REASON, STORE, Program, bound
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
+
+#: Where a part of a trace holds what it will be traced from when it is needed.
+PENDING = "_pending"
+
+
+class _Pending(Protocol):
+    """A part that has not been traced yet."""
+
+    def complete(self, module: ScriptModule) -> None:
+        """Trace it, and give ``module`` the method, or the reason why there is none."""
 
 
 class ScriptModule(Module):
@@ -35,14 +45,23 @@ class ScriptModule(Module):
         """Raise an error: traced modules have their own ``forward``, and so have parts that were called."""
         if "_original_name" not in self.__dict__:
             return Module.forward(self, *args, **kwargs)
+        if self._complete()._programs:
+            return self.forward(*args, **kwargs)
         why = self.__dict__.get(REASON, "it was not called while the whole was traced.")
         raise UnsupportedError(
             f"{self.original_name} is part of a trace and cannot be called alone: {why} Trace this part by "
             "itself, tenon.jit.trace(module.part, example_inputs), or call the whole."
         )
 
+    def _complete(self) -> Self:
+        """Trace the part now, if it was called while the whole was traced and was not needed so far."""
+        pending: _Pending | None = self.__dict__.get(PENDING)
+        if pending is not None:
+            pending.complete(self)
+        return self
+
     def _program(self, what: str) -> Program:
-        programs = self._programs
+        programs = self._complete()._programs
         if not programs:
             raise UnsupportedError(
                 f"{self.original_name} has no {what}: it was not traced. tenon.jit.trace(module, "
@@ -99,6 +118,9 @@ class ScriptModule(Module):
         return file.getvalue()
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        for module in self.modules():
+            if isinstance(module, ScriptModule):
+                module._complete()
         super()._apply(fn, recurse)
         move_stored(self.__dict__.get(STORE), fn)
         return self
@@ -111,12 +133,12 @@ class ScriptModule(Module):
         return f"original_name={self.original_name}" if "_original_name" in self.__dict__ else ""
 
     def __copy__(self) -> Self:
-        copied = type(self).__new__(type(self))
+        copied = type(self._complete()).__new__(type(self))
         copied.__setstate__(copy.copy(self.__getstate__()))
         return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:  # copies by id
-        copied = type(self).__new__(type(self))
+        copied = type(self._complete()).__new__(type(self))
         memo[id(self)] = copied
         copied.__setstate__(copy.deepcopy(self.__getstate__(), memo))
         return copied
@@ -188,7 +210,7 @@ def mirrored(module: Module, base: type[ScriptModule], memo: dict[int, ScriptMod
     for name, child in module._modules.items():
         part: Any = None if child is None else mirrored(child, TracedModule, memo)  # None reserves the name
         own.add_module(name, part)
-    if base is TracedModule and isinstance(module, ScriptModule) and module._programs:
+    if base is TracedModule and isinstance(module, ScriptModule) and module._complete()._programs:
         stored = SimpleNamespace(**vars(module.__dict__.get(STORE, SimpleNamespace())))
         with_programs(TracedModule, own, module._programs, stored)
     return own

@@ -17,14 +17,13 @@ from tenon.export.captured import CapturedGraph
 from tenon.export.jit.aliases import ResultAliases
 from tenon.export.jit.checking import check_graphs, check_results
 from tenon.export.jit.free_sizes import Sizes, search
-from tenon.export.jit.parts import PartCalls, traced_part
-from tenon.export.jit.program import REASON, STORE, Program, argument_names, program_of
+from tenon.export.jit.parts import PartCalls, add_parts
+from tenon.export.jit.program import STORE, Program, argument_names, program_of
 from tenon.export.jit.recording import ExampleError, Recording, check_arguments, check_call
 from tenon.export.jit.script_function import ScriptFunction
 from tenon.export.jit.script_module import (
     ScriptModule,
     TopLevelTracedModule,
-    TracedModule,
     mirrored,
     with_programs,
 )
@@ -84,7 +83,7 @@ def trace(
     >>> tuple(traced(tenon.ones(2, 5)).shape)
     (2, 5)
     """
-    if isinstance(func, ScriptModule | ScriptFunction) and getattr(func, "_programs", True):
+    if isinstance(func, ScriptFunction) or (isinstance(func, ScriptModule) and func._complete()._programs):
         return func
     module = func if isinstance(func, Module) else getattr(func, "__self__", None)
     if isinstance(func, MethodType) and isinstance(module, Module) and func.__name__ != "forward":
@@ -186,12 +185,7 @@ def traced_module(
             )
     made: dict[int, ScriptModule] = {}
     root = mirrored(module, base, made)
-    for part in parts.parts.values():
-        result = traced_part(part)
-        if isinstance(result, str):
-            made[id(part.module)].__dict__[REASON] = result
-        else:
-            with_programs(TracedModule, made[id(part.module)], {"forward": result[0]}, result[1])
+    add_parts(parts, module, made)
     return with_programs(base, root, programs, stored)
 
 
