@@ -110,9 +110,11 @@ if TYPE_CHECKING:
     from tenon.random import loops as random_loops  # noqa: F401 - offered under another name
     from tenon.serialize.atomic import replacing as replacing
     from tenon.tensors import pytree as pytree
+    from tenon.tensors.argument_checks import verifying as verifying
     from tenon.tensors.autograd.grad_mode import enable_grad as enable_grad
     from tenon.tensors.autograd.grad_mode import no_grad as no_grad
     from tenon.tensors.creation.create import wrap as wrap
+    from tenon.tensors.creation.random_filling import draw_from as draw_from
     from tenon.tensors.tensor import Tensor as Tensor
     from tenon.training import parts as run_parts  # noqa: F401 - offered under another name
     from tenon.training import runs as runs
@@ -185,6 +187,7 @@ _TARGETS = {
     "doctor_section": "tenon.plugins.diagnose:doctor_section",
     "dtype_is": "tenon.kernels.kernel_table:dtype_is",
     "enable_grad": "tenon.tensors.autograd.grad_mode:enable_grad",
+    "draw_from": "tenon.tensors.creation.random_filling:draw_from",
     "engine": "tenon.distributed.engine:",
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
@@ -219,6 +222,7 @@ _TARGETS = {
     "trace": "tenon.export.tracing:trace",
     "unflatten": "tenon.export.exported_program:unflatten",
     "user_key": "tenon.plugins.user_key:",
+    "verifying": "tenon.tensors.argument_checks:verifying",
     "wrap": "tenon.tensors.creation.create:wrap",
     "write_out": "tenon.functions.derived:write_into",
 }

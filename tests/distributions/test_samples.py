@@ -8,7 +8,7 @@ from distributions.cases import CASES, build, label
 
 import tenon
 import tenon.distributions as D
-from tenon.distributions import rejection
+from tenon.random import rejection
 
 pytestmark = pytest.mark.together
 

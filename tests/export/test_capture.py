@@ -404,3 +404,22 @@ def test_an_autocast_region_around_the_capture_is_part_of_the_graph():
             assert [node.name for node in capture(model, x).calls] == ["linear", "linear"]
     assert graph.run(x).dtype is tenon.bfloat16
     assert tenon.equal(graph.run(x), expected)
+
+
+def test_distributions_check_their_arguments_when_they_are_captured():
+    distributions = tenon.distributions
+
+    def sample(x):
+        normal = distributions.Normal(x, x.exp())
+        return normal.log_prob(normal.rsample()) + distributions.Gamma(x, x).sample()
+
+    graph = capture(sample, tenon.ones(3))
+    tenon.manual_seed(4)
+    expected = sample(tenon.full((3,), 2.0))
+    tenon.manual_seed(4)
+
+    assert tenon.equal(graph.run(tenon.full((3,), 2.0)), expected)
+    with pytest.raises(ArgumentError, match="Expected parameter concentration"):
+        capture(sample, -tenon.ones(3))
+    with pytest.raises(CaptureError, match="Python reads the value"):
+        capture(lambda x: sample(x) if x.sum() > 0 else x, tenon.ones(3))

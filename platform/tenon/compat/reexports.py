@@ -165,9 +165,6 @@ REEXPORTS: dict[str, tuple[str, ...]] = {
         "tenon.ops: airy_ai, bessel_j0, bessel_j1, bessel_y0, bessel_y1, modified_bessel_k0"
         ", modified_bessel_k1, scaled_modified_bessel_k0, scaled_modified_bessel_k1",
     ),
-    "tenon.random.rejection": (
-        "tenon.distributions.rejection: binomial, log_factorial, log_standard_gamma, poisson",
-    ),
     "tenon.signal": ("tenon.signal: windows",),
     "tenon.utils._mode_utils": ("tenon.compat.torch_dispatch: no_dispatch",),
     "tenon.utils.data": (

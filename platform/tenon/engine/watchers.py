@@ -53,8 +53,9 @@ class Watchers:
     #: performed it.
     changes: Callable[[Any, Any, Arguments, Attrs], bool] | None
     #: Is notified of arrays created, read by Python, or written outside of ops, by methods of these names
-    #: (``made``, ``reading``, ``writing``, ``wrote``, ``copied``, ``exchanged``, ``host_draw``,
-    #: ``gradient_read``, ``gradient_set``); ``unsupported(what)`` raises for what it cannot record.
+    #: (``made``, ``reading``, ``verifying``, ``writing``, ``wrote``, ``copied``, ``exchanged``,
+    #: ``host_draw``, ``gradient_read``, ``gradient_set``); ``unsupported(what)`` raises for what it cannot
+    #: record.
     recorder: Any  # its class belongs to an upper layer
 
     def __init__(self) -> None:

@@ -7,7 +7,8 @@ Next: ``capture.py`` runs a function under it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+import contextlib
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -72,6 +73,8 @@ class CaptureRecorder(Recorder):
         self.gradients_before: dict[int, tuple[Tensor, Tensor | None]] = {}
         #: By id, the optimizers that made steps, and their state before.
         self.states_before: dict[int, tuple[Optimizer, dict[Tensor, State]]] = {}
+        #: Whether Python reads values only to check them.
+        self._verifying = False
         #: By id, the generators that the call draws from, beside the process's, and their state before.
         self.generators_before: dict[int, tuple[Generator, np.ndarray]] = {}
 
@@ -212,9 +215,18 @@ class CaptureRecorder(Recorder):
 
     # --- values that Python reads ---
 
+    @contextlib.contextmanager
+    def verifying(self) -> Iterator[None]:
+        """Permit Python to read values, only to raise an error for invalid ones."""
+        before, self._verifying = self._verifying, True
+        try:
+            yield
+        finally:
+            self._verifying = before
+
     def _host_read(self, raw: Array) -> np.ndarray:
         """Replace ``backend.to_host``: Python reads the values of ``raw``."""
-        if self.options.as_run or not self._listens():
+        if self.options.as_run or self._verifying or not self._listens():
             return self._read(raw)
         entry = self.values.find(raw)
         if entry is None:  # a tensor from outside that no op has read

@@ -29,7 +29,7 @@ from tenon.export.symbolic.size_guards import SizeGuard
 from tenon.graph.graph import Node, Ref, Write
 from tenon.graph.scalar_functions import FUNCTIONS
 from tenon.graph.scalars import COMPARISONS, QUESTIONS
-from tenon.random.draws import Draw
+from tenon.random.draws import BROADCAST, Draw
 from tenon.tensors.tensor import Tensor
 
 #: The largest file that is read, the most nodes, axes, and the largest array, in bytes.
@@ -336,6 +336,8 @@ def _check_draw(args: Sequence[object], attrs: Mapping[str, object], outputs: Se
         raise BundleError("a call of host_draw draws no random numbers.")
     if draw.function == "multinomial" and not values.draws_indices(draw, args):
         raise BundleError("a draw of multinomial does not fit its probabilities.")
+    if draw.function in BROADCAST and not values.draws_broadcast(draw, args):
+        raise BundleError(f"a draw of {draw.function} does not fit its parameters.")
     if [*outputs] != [Aval(draw.shape, draw.dtype)]:
         raise BundleError(f"{draw.function} draws {Aval(draw.shape, draw.dtype)!r}, not {outputs!r:.200}.")
 

@@ -22,9 +22,9 @@ from tenon.errors import BundleError, LoweringError, TenonError
 from tenon.export.json_types import Json, as_list
 from tenon.export.sizes import Expression, Size, parse
 from tenon.graph.graph import Node, Ref
+from tenon.random.draws import BROADCAST, Draw
 from tenon.random.draws import FUNCTIONS as DRAWS
 from tenon.random.draws import PARAMETERS as DRAWN_BY
-from tenon.random.draws import Draw
 from tenon.random.generator import Generator, stream_of
 from tenon.tensors.index_parsing import INDEX
 from tenon.tensors.pytree import LEAF, TreeSpec
@@ -164,6 +164,17 @@ def _draw(body: Json, generators: dict[int, tuple[str, Generator]]) -> Draw:
     axes = None if order is None else tuple(order)
     generator = _generator(rest[0], generators) if rest else None
     return Draw(function, tuple(shape), dtype_named(dtype), given, tuple(arrays), axes, generator)
+
+
+def draws_broadcast(draw: Draw, args: Sequence[object]) -> bool:
+    """Whether a draw has the parameters of its function, arrays that broadcast to its shape."""
+    if draw.arguments or draw.arrays != BROADCAST[draw.function]:
+        return False
+    shapes = [arg.aval.shape for arg in args if isinstance(arg, Ref)]
+    try:
+        return len(shapes) == len(args) and np.broadcast_shapes(*shapes) == draw.shape
+    except ValueError:
+        return False
 
 
 def draws_indices(draw: Draw, args: Sequence[object]) -> bool:

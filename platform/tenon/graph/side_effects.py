@@ -7,6 +7,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,6 +77,11 @@ class SideEffects:
             self.unsupported(f"Generator.{what}()")
         else:
             self.graph.call(host_call, (), {"call": again}, ()).where = user_line()
+
+    def verifying(self) -> AbstractContextManager[None]:
+        """Return a context in which Python reads values only to check them: these reads count as any others,
+        so that the checks are made in every run."""
+        return contextlib.nullcontext()
 
     def host_draw(self, make: Callable[..., Array], *tensors: Tensor) -> Tensor:
         """Return a tensor of ``make(*arrays)``, random numbers that every run draws again."""

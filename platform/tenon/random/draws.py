@@ -16,23 +16,31 @@ from tenon.random.continuous import cauchy, exponential, log_normal, normal, uni
 from tenon.random.discrete import bernoulli, geometric, randint, random_
 from tenon.random.generator import Generator
 from tenon.random.permutation import randperm
+from tenon.random.rejection import binomial, dirichlet, poisson, standard_gamma
 from tenon.random.weighted import multinomial
 
 #: The functions that a ``Draw`` may call, by name.
 FUNCTIONS = {
     function.__name__: function
     for function in (
-        bernoulli, cauchy, exponential, geometric, log_normal, multinomial, normal, randint, random_,
-        randperm, uniform,
+        bernoulli, binomial, cauchy, dirichlet, exponential, geometric, log_normal, multinomial, normal,
+        poisson, randint, random_, randperm, standard_gamma, uniform,
     )
 }  # fmt: skip
 
+#: The parameters of those whose samples have the shape that their parameters, arrays, broadcast to.
+BROADCAST = {
+    "binomial": ("count", "prob"),
+    "dirichlet": ("concentration",),
+    "poisson": ("rate",),
+    "standard_gamma": ("concentration",),
+}
 
 #: The numbers and arrays that they take.
 PARAMETERS = frozenset(
     {
         "low", "high", "mean", "std", "p", "lambd", "median", "sigma", "from_", "to", "probs", "num_samples",
-        "replacement",
+        "replacement", "concentration", "count", "prob", "rate",
     }
 )  # fmt: skip
 

@@ -4,7 +4,7 @@ A distribution draws samples (``sample``, and ``rsample`` differentiably) and co
 ``entropy`` and ``kl_divergence``. ``distribution.py`` has the base class, ``constraints.py`` the sets of
 valid parameters and samples, ``transforms.py`` maps between such sets. Random numbers come from the default
 generator; for a seed, samples based on gamma, Poisson and binomial ones differ from PyTorch's
-(``rejection.py``).
+(``tenon.random.rejection``).
 """
 
 # PyTorch has each distribution as a module: tenon.distributions.normal.

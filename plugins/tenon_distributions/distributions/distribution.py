@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import tenon
 from tenon.errors import ArgumentError, UnsupportedError
+from tenon.extend import verifying
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.utils import broadcast_all, lazy_property
 
@@ -52,7 +53,8 @@ class Distribution:
         if validate_args is not None:
             self._validate_args = validate_args
         if self._validate_args:
-            self._validate_parameters()
+            with verifying():
+                self._validate_parameters()
 
     if TYPE_CHECKING:
         # Parameters are attributes that ``_set_broadcast`` and constructors set, most of them tensors.
@@ -230,7 +232,9 @@ class Distribution:
                 stacklevel=3,
             )
             return
-        if not support.check(value).all():
+        with verifying():
+            valid = bool(support.check(value).all())
+        if not valid:
             raise ArgumentError(
                 f"Expected value argument ({type(value).__name__} of shape {tuple(value.shape)}) to be "
                 f"within the support ({support!r}) of the distribution {self!r}, but found invalid values:"

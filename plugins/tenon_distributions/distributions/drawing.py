@@ -13,11 +13,8 @@ import numpy as np
 import tenon
 from tenon.autograd import Function
 from tenon.errors import ArgumentError
-from tenon.extend import wrap
+from tenon.extend import draw_from, wrap
 from tenon_distributions.distributions.implicit import beta_gradient, gamma_gradient
-from tenon_distributions.distributions.rejection import binomial as _binomial
-from tenon_distributions.distributions.rejection import log_standard_gamma
-from tenon_distributions.distributions.rejection import poisson as _poisson
 
 if TYPE_CHECKING:
     from tenon import Generator, Tensor
@@ -41,8 +38,8 @@ class _StandardGamma(Function):
     @staticmethod
     def forward(ctx: _Context, concentration: Tensor, generator: Generator | None) -> Tensor:
         tiny = tenon.finfo(concentration.dtype).tiny
-        drawn = np.exp(log_standard_gamma(generator, _to_numpy(concentration)))
-        sample = _like(np.maximum(drawn, tiny), concentration)
+        drawn = draw_from("standard_gamma", {"concentration": concentration}, concentration, generator)
+        sample = drawn.clamp_(min=tiny)
         ctx.save_for_backward(concentration, sample)
         return sample
 
@@ -54,10 +51,8 @@ class _StandardGamma(Function):
 class _SampleDirichlet(Function):
     @staticmethod
     def forward(ctx: _Context, concentration: Tensor, generator: Generator | None) -> Tensor:
-        logs = log_standard_gamma(generator, _to_numpy(concentration))
-        parts = np.exp(logs - logs.max(-1, keepdims=True)) if logs.size else logs
+        sample = draw_from("dirichlet", {"concentration": concentration}, concentration, generator)
         info = tenon.finfo(concentration.dtype)
-        sample = _like(parts / parts.sum(-1, keepdims=True), concentration)
         sample.clamp_(min=info.tiny, max=1 - info.eps / 2)
         ctx.save_for_backward(concentration, sample)
         return sample
@@ -107,10 +102,7 @@ def _with_zero_gradient(drawn: Tensor, parameter: Tensor) -> Tensor:
 
 def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     """Draw Poisson samples of the rates ``input``, in its dtype; they carry no gradient."""
-    rates = _to_numpy(input)
-    if rates.size and rates.min() < 0:
-        raise ArgumentError(f"invalid Poisson rate, expected rate to be non-negative, got {rates.min():.6g}")
-    return _with_zero_gradient(_like(_poisson(generator, rates), input), input)
+    return _with_zero_gradient(draw_from("poisson", {"rate": input}, input, generator), input)
 
 
 def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) -> Tensor:
@@ -120,4 +112,4 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
             raise ArgumentError(
                 f"binomial only supports floating-point dtypes for {name}, got: {value.dtype}. Use .float()."
             )
-    return _with_zero_gradient(_like(_binomial(generator, _to_numpy(count), _to_numpy(prob)), count), prob)
+    return _with_zero_gradient(draw_from("binomial", {"count": count, "prob": prob}, count, generator), prob)

@@ -144,6 +144,12 @@ RANDOM = {
     "dropout": lambda x: nn.functional.dropout(x, 0.5, True),
     "random_": lambda x: x.clone().random_() + x.clone().random_(2, 9),
     "multinomial": lambda x: tenon.multinomial(x.softmax(-1), 2) + x.exp().multinomial(2, replacement=True),
+    "gamma": lambda x: (
+        tenon._standard_gamma(x.detach() + 0.5) + tenon.poisson(x + 1) + tenon.binomial(x, x / 6)
+    ),
+    "dirichlet": lambda x: tenon.distributions.Dirichlet(x.exp()).sample(),
+    "distribution": lambda x: tenon.distributions.Beta(x.exp(), x + 1).sample().log(),
+    "categorical": lambda x: tenon.distributions.Categorical(x.exp()).sample((20,)),
     "normal, tensors": lambda x: tenon.normal(x, x.exp()) + tenon.normal(x, 2.0) + tenon.normal(0.5, x.exp()),
 }
 
@@ -163,6 +169,41 @@ def test_loaded_traces_draw_the_random_numbers_of_the_function(name):
             results.append(function(x))
         assert all(tenon.equal(result, results[0]) for result in results)
     assert not tenon.equal(loaded(x), loaded(x))
+
+
+@pytest.mark.filterwarnings("ignore:Trace had nondeterministic nodes")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + tenon.randn(3, dtype=tenon.float32).to(x.dtype),
+        lambda x: x * nn.functional.alpha_dropout(x, 0.5, True),
+        lambda x: tenon.distributions.OneHotCategorical(x).sample(),
+        lambda x: x * tenon.tensor([1.0, 2.0, 3.0]),
+    ],
+)
+def test_traces_with_dtypes_are_saved_after_a_conversion(function):
+    class Drawn(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(tenon.ones(3))
+
+        def forward(self, x):
+            return function(x * self.weight), function(x)
+
+    class Plain(Drawn):
+        def forward(self, x):
+            return function(x), x
+
+    x = tenon.rand(2, 3) + 0.1
+    for kind in (Drawn, Plain):
+        traced = jit.trace(kind(), x, check_trace=False).double()
+
+        again = reread(reread(traced.save_to_buffer()).save_to_buffer())
+        results = []
+        for module in (traced, again):
+            tenon.manual_seed(1)
+            results += module(x.double())
+        assert tenon.equal(results[0], results[2]) and tenon.equal(results[1], results[3])
 
 
 @pytest.mark.filterwarnings("ignore:Trace had nondeterministic nodes")
@@ -191,6 +232,9 @@ def test_generators_are_left_as_they_were_and_travel_with_their_state():
         ["uniform", [3], "float32", [], [], None, 3],
         ["uniform", [3], "float32", [["low", None]], [], None],
         ["multinomial", [3], "int64", [["num_samples", 3]], [], None],
+        ["poisson", [3], "float32", [], ["count"], None],
+        ["poisson", [3], "float32", [], ["rate"], None],
+        ["binomial", [3], "float32", [["count", 2]], [], None],
         ["uniform", [4], "float32", [], [], None],
         ["uniform", [3], "float32", [["out", 1]], [], None],
         ["uniform", [3], "float32", [["low", "x"]], [], None],

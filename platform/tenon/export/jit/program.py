@@ -61,7 +61,6 @@ class Program:
         self.arguments = tuple(arguments)
         self.any_shape, self.reasons = any_shape, reasons
         self._known: set[tuple[object, ...]] = set()
-        self._one_dtype = not any(_has_dtype(node) for node in graph.calls)
         written = _TraceWriter(self)
         python_code = written.graph.python_code(root_module="self")
         lines = python_code.src.strip("\n").rstrip().split("\n")
@@ -141,7 +140,7 @@ class Program:
 
     def _check_dtype(self, leaf: Tensor, node: Node) -> None:
         dtype, own = leaf.dtype, dtypes.FROM_NUMPY[node.avals[0].dtype]
-        if dtype is own or (self._one_dtype and dtype.is_floating_point and own.is_floating_point):
+        if dtype is own or (dtype.is_floating_point and own.is_floating_point):
             return
         raise DTypeError(
             f"The trace of {self.owner} holds for {node.label!r} of dtype {own}, but was given {dtype}. "
@@ -189,10 +188,6 @@ def _with_short_names(source: str, space: dict[str, Any]) -> str:  # names with 
         return f"{known}("
 
     return re.sub(r"(?<![\w.'\"])(tenon(?:\.\w+)+)\(", short, source)
-
-
-def _has_dtype(node: Node) -> bool:
-    return any(value is not None and name == "dtype" for name, value in node.attrs.items())
 
 
 def placed(x: Tensor, value: Tensor, steps: ViewSteps) -> Tensor:

@@ -5,30 +5,42 @@ from __future__ import annotations
 from types import MethodType, SimpleNamespace
 from typing import Any
 
-from tenon import dtypes
+import numpy as np
+
 from tenon.export import naming
 from tenon.export.capture import captured_at_sizes
 from tenon.export.jit.free_sizes import Sizes
 from tenon.export.jit.program import STORE, Program, program_of
 from tenon.export.jit.recording import Recording
 from tenon.nn.module import Module
-from tenon.tensors.creation.factories import zeros
+from tenon.tensors.creation.create import wrap
+from tenon.tensors.tensor import Tensor
+
+
+def _examples(program: Program) -> list[Tensor]:
+    """Return arguments: those that it was traced with, or if it was loaded numbers that every op takes."""
+    graph = program.graph
+    if len(graph.example) == len(graph.arguments):
+        return [wrap(raw, device="cpu") for raw in graph.example]
+    avals = [node.avals[0] for node in graph.arguments]
+    arrays = [
+        (np.ones if aval.dtype.kind not in "biu" else np.zeros)(aval.shape, aval.dtype) for aval in avals
+    ]
+    return [wrap(array, device="cpu") for array in arrays]
 
 
 def present(program: Program, owner: Any) -> Program:  # a ScriptModule or ScriptFunction
     """Return ``program``, recorded again if the tensors of ``owner`` have other dtypes than its graph."""
+    kept = [(node, program.paths[node.label]) for node in program.graph.states]
+    constants = [node for node in program.graph.nodes if node.kind == "constant"]
+    kept += [(node, program.paths[f"constant {i}"]) for i, node in enumerate(constants)]
     changed = [
-        value.dtype
-        for node in program.graph.states
-        if (value := owner._at(program.paths[node.label])).raw.dtype != node.avals[0].dtype
+        value.dtype for node, path in kept if (value := owner._at(path)).raw.dtype != node.avals[0].dtype
     ]
     if not changed:
         return program
     signature = program.graph.signature
-    leaves = []
-    for node in program.graph.arguments:
-        dtype = dtypes.FROM_NUMPY[node.avals[0].dtype]
-        leaves.append(zeros(node.avals[0].shape, dtype=changed[0] if dtype.is_floating_point else dtype))
+    leaves = [value.to(changed[0]) if value.is_floating_point() else value for value in _examples(program)]
     args, kwargs = signature.arguments_of(leaves)
     call = ((*args, *kwargs.values()), {}) if args else ((), kwargs)
     function = MethodType(program.function, owner)

@@ -12,13 +12,15 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
-from tenon.random.draws import Draw
+from tenon.random.draws import BROADCAST, Draw
 from tenon.random.weighted import check_multinomial
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.inplace import check_leaf, check_overlap, inplace
 from tenon.tensors.refused_writes import refuse_writing
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tenon.random.generator import Generator
     from tenon.tensors.tensor import Tensor
 
@@ -80,3 +82,22 @@ def draw_multinomial(x: Tensor, num_samples: int, replacement: bool, generator: 
         return drawn
     host = x._backend.to_host(x.raw)
     return wrap(random.multinomial(generator, host, num_samples, replacement), x.device)
+
+
+def draw_from(
+    name: str, parameters: Mapping[str, Tensor], like: Tensor, generator: Generator | None = None
+) -> Tensor:
+    """Draw with a function in ``draws.BROADCAST``, whose parameters are tensors; they carry no gradient.
+
+    The result has the dtype and device of ``like``, and the shape that the parameters broadcast to.
+    """
+    shape = np.broadcast_shapes(*(x.raw.shape for x in parameters.values()))
+    if any(isinstance(x.raw, Aval) for x in parameters.values()):
+        return like.new_empty(shape)
+    draw = Draw(name, shape, like.raw.dtype, (), BROADCAST[name], generator=generator)
+    if WATCHERS.recorder is not None:
+        drawn: Tensor = WATCHERS.recorder.host_draw(draw, *(parameters[n].detach() for n in draw.arrays))
+        return drawn
+    return wrap(
+        draw(*(x._backend.to_host(x.raw) for n in draw.arrays for x in (parameters[n],))), like.device
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
+from tenon.extend import verifying
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.distribution import Distribution
 
@@ -25,8 +26,9 @@ class Uniform(Distribution):
 
     def __init__(self, low: Tensor | float, high: Tensor | float, validate_args: bool | None = None) -> None:
         self._set_broadcast(validate_args, low=low, high=high)
-        if self._validate_args and not (self.low < self.high).all():
-            raise ArgumentError("Uniform is not defined when low>= high")
+        with verifying():
+            if self._validate_args and not (self.low < self.high).all():
+                raise ArgumentError("Uniform is not defined when low>= high")
 
     @property
     def arg_constraints(self) -> dict[str, constraints.Constraint]:

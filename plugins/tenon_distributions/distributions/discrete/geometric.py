@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
+from tenon.extend import verifying
 from tenon.nn.functional import binary_cross_entropy_with_logits
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.discrete.bernoulli import ProbsOrLogits
@@ -28,7 +29,9 @@ class Geometric(ProbsOrLogits):
         validate_args: bool | None = None,
     ) -> None:
         self._set_probs_or_logits(probs, logits, validate_args)
-        if self._validate_args and probs is not None and not (self.probs > 0).all():
+        with verifying():
+            positive = not self._validate_args or probs is None or bool((self.probs > 0).all())
+        if not positive:
             raise ArgumentError(
                 f"Expected parameter probs ({type(self.probs).__name__} of shape {tuple(self.probs.shape)}) "
                 f"of distribution {self!r} to be positive but found invalid values:\n"

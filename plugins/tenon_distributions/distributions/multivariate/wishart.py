@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ArgumentError
+from tenon.extend import verifying
 from tenon_distributions.distributions import constraints
 from tenon_distributions.distributions.continuous.chi2 import Chi2
 from tenon_distributions.distributions.exp_family import ExponentialFamily
@@ -49,7 +50,9 @@ class Wishart(ExponentialFamily):
         degrees = tenon.as_tensor(df, dtype=matrix.dtype, device=matrix.device)
         batch = tenon.broadcast_shapes(degrees.shape, matrix.shape[:-2])
         event = matrix.shape[-2:]
-        if (degrees <= event[-1] - 1).any():
+        with verifying():
+            too_few = bool((degrees <= event[-1] - 1).any())
+        if too_few:
             raise ArgumentError(
                 f"Value of df={degrees} expected to be greater than ndim - 1 = {event[-1] - 1}."
             )

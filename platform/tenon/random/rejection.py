@@ -1,7 +1,7 @@
-"""Gamma, Poisson and binomial samples as NumPy arrays, by rejection in rounds over the pending elements.
+"""Gamma, Dirichlet, Poisson and binomial samples as arrays, by rejection in rounds over the pending elements.
 
 For a seed, PyTorch draws other samples of the same distributions: its loops draw one sample after another.
-Parameters and results are float64 arrays; samples depend on the parameters' order and the random stream.
+Samples are computed in float64, and depend on the parameters' order and the random stream.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tenon import Generator
-from tenon.extend import random_arrays
-
-normal, uniform = random_arrays.normal, random_arrays.uniform
+from tenon.errors import RandomArgumentError
+from tenon.random.continuous import normal, uniform
+from tenon.random.generator import Generator
+from tenon.random.layout import as_double
 
 #: The mean from which transformed rejection replaces inversion (Hörmann 1993: 10).
 _REJECTION_MEAN = 10.0
@@ -46,7 +46,7 @@ def log_standard_gamma(generator: Generator | None, concentration: np.ndarray) -
     Marsaglia and Tsang, "A simple method for generating gamma variables", 2000; below concentration 1, a
     sample of ``concentration + 1`` times ``u ** (1 / concentration)``.
     """
-    a = np.asarray(concentration, np.float64).reshape(-1)
+    a = _doubles(concentration).reshape(-1)
     if not a.size:
         return np.empty(np.shape(concentration))
     with np.errstate(all="ignore"):
@@ -70,23 +70,57 @@ def log_standard_gamma(generator: Generator | None, concentration: np.ndarray) -
     return samples.reshape(np.shape(concentration))
 
 
-def poisson(generator: Generator | None, rate: np.ndarray) -> np.ndarray:
+def standard_gamma(
+    generator: Generator | None, concentration: np.ndarray, *, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Draw gamma samples of rate 1: ``torch._standard_gamma``, but for its least value."""
+    return _delivered(np.exp(log_standard_gamma(generator, concentration)), out)
+
+
+def dirichlet(
+    generator: Generator | None, concentration: np.ndarray, *, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Draw samples that add up to 1 along the last axis: ``torch._sample_dirichlet``, but for its range."""
+    logs = log_standard_gamma(generator, concentration)
+    parts = np.exp(logs - logs.max(-1, keepdims=True)) if logs.size else logs
+    return _delivered(parts / parts.sum(-1, keepdims=True), out)
+
+
+def _doubles(values: np.ndarray) -> np.ndarray:
+    """Return parameters, which may be integers, as float64."""
+    values = np.asarray(values)
+    return values.astype(np.float64) if values.dtype.kind in "biu" else as_double(values)
+
+
+def _delivered(samples: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    """Return ``samples``, in ``out`` if that is given."""
+    if out is None:
+        return samples
+    out[...] = samples
+    return out
+
+
+def poisson(generator: Generator | None, rate: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
     """Draw Poisson samples: by inversion for rates below 10, by Hörmann's PTRS from there.
 
     "The transformed rejection method for generating Poisson random variables", 1993.
     """
-    lam = np.asarray(rate, np.float64).reshape(-1)
-    out = np.zeros(lam.size)
+    lam = _doubles(rate).reshape(-1)
+    if lam.size and lam.min() < 0:
+        raise RandomArgumentError(
+            f"invalid Poisson rate, expected rate to be non-negative, got {lam.min():.6g}"
+        )
+    samples = np.zeros(lam.size)
     small_mean, large_mean = (lam > 0) & (lam < _REJECTION_MEAN), lam >= _REJECTION_MEAN
     if small_mean.any():
         small = lam[small_mean]
-        out[small_mean] = _by_inversion(
+        samples[small_mean] = _by_inversion(
             _uniform_samples(generator, small.size), np.exp(-small), lambda k, at: small[at] / (k + 1)
         )
     if large_mean.any():
-        out[large_mean] = _poisson_by_rejection(generator, lam[large_mean])
-    out[np.isnan(lam)] = np.nan
-    return out.reshape(np.shape(rate))
+        samples[large_mean] = _poisson_by_rejection(generator, lam[large_mean])
+    samples[np.isnan(lam)] = np.nan
+    return _delivered(samples.reshape(np.shape(rate)), out)
 
 
 def _by_inversion(
@@ -127,30 +161,32 @@ def _poisson_by_rejection(generator: Generator | None, lam: np.ndarray) -> np.nd
     return _rejection_rounds(attempt, lam.size)
 
 
-def binomial(generator: Generator | None, count: np.ndarray, prob: np.ndarray) -> np.ndarray:
+def binomial(
+    generator: Generator | None, count: np.ndarray, prob: np.ndarray, *, out: np.ndarray | None = None
+) -> np.ndarray:
     """Draw binomial samples: by inversion where few successes are expected, elsewhere by Hörmann's BTRS.
 
     "The generation of binomial random variates", 1993.
     """
-    n, p = (np.array(v, np.float64) for v in np.broadcast_arrays(count, prob))
+    n, p = (_doubles(v).copy() for v in np.broadcast_arrays(count, prob))
     shape, n, p = n.shape, n.reshape(-1), p.reshape(-1)
     mirrored = p > 0.5
     q = np.where(mirrored, 1 - p, p)
-    out = np.zeros(n.size)
+    samples = np.zeros(n.size)
     nonzero = (n > 0) & (q > 0)
     small_mean, large_mean = nonzero & (n * q < _REJECTION_MEAN), nonzero & (n * q >= _REJECTION_MEAN)
     if small_mean.any():
         m, odds = n[small_mean], q[small_mean] / (1 - q[small_mean])
         first = np.exp(m * np.log1p(-q[small_mean]))
         u = _uniform_samples(generator, m.size)
-        out[small_mean] = np.minimum(
+        samples[small_mean] = np.minimum(
             _by_inversion(u, first, lambda k, at: (m[at] - k) / (k + 1) * odds[at]), m
         )
     if large_mean.any():
-        out[large_mean] = _binomial_by_rejection(generator, n[large_mean], q[large_mean])
-    out = np.where(mirrored, n - out, out)
-    out[np.isnan(n) | np.isnan(p)] = np.nan
-    return out.reshape(shape)
+        samples[large_mean] = _binomial_by_rejection(generator, n[large_mean], q[large_mean])
+    samples = np.where(mirrored, n - samples, samples)
+    samples[np.isnan(n) | np.isnan(p)] = np.nan
+    return _delivered(samples.reshape(shape), out)
 
 
 def _binomial_by_rejection(generator: Generator | None, n: np.ndarray, p: np.ndarray) -> np.ndarray:

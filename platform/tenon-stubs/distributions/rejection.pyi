@@ -1,5 +1,0 @@
-# Written by `tenon stubs`; do not edit.
-# ruff: noqa: E501, I001, RUF100
-# fmt: off
-
-from tenon_distributions.distributions.rejection import *
