@@ -48,6 +48,21 @@ def test_the_trained_weights_are_exported(run, tmp_path):
     assert weights and all(tenon.equal(weights[name], saved[name]) for name in weights)
 
 
+def test_a_checkpoint_is_exported_by_its_file(run, tmp_path):
+    older, newest = sorted((run / "checkpoints").iterdir())[0], sorted((run / "checkpoints").iterdir())[-1]
+    away = shutil.copy(newest, tmp_path / "newest.safetensors")
+
+    for number, file in enumerate((older, away)):
+        done = call("export", file, "-o", tmp_path / str(number))
+
+        assert done.exit_code == 0, done.output
+        weights = {node.label: node.value for node in load(tmp_path / str(number)).graph.states}
+        saved = tenon.load(file)["model"]
+        assert weights and all(tenon.equal(weights[name], saved[name]) for name in weights)
+    done = call("export", newest, "--run", run, "-o", tmp_path / "no")
+    assert done.exit_code == 2 and "is a checkpoint" in done.output and "Leave --run out" in done.output
+
+
 def test_any_batch_size(run, tmp_path):
     done = call("export", run, "-o", tmp_path / "out", "--batch-size", 2, "--any-batch-size")
 

@@ -56,16 +56,21 @@ def document_of(sections: Mapping[str, object]) -> dict[str, object]:
     return {_HEADER: {"schema": CHECKPOINT.current}, **sections}
 
 
+def is_checkpoint(document: object) -> bool:
+    """Whether ``document``, the content of a file as ``load`` returns it, is a training checkpoint."""
+    return type(document) is dict and type(document.get(_HEADER)) is dict
+
+
 def read_checkpoint(path: FileLike, map_location: MapLocation = None) -> Sections:
     """The sections in ``path``, or in a file open for reading, upgraded to the current schema."""
     document = load(path, map_location)
     source = repr(os.fspath(path)) if isinstance(path, (str, os.PathLike)) else "the checkpoint"
-    header = document.pop(_HEADER, None) if type(document) is dict else None
-    if type(header) is not dict:
+    if not is_checkpoint(document):
         raise CheckpointError(
             f"cannot load {source} as a training checkpoint: it has no {_HEADER!r} header. "
             "Load it with tenon.load if it holds a state_dict."
         )
+    header = document.pop(_HEADER)
     return CHECKPOINT.upgrade(document, header.get("schema"), source)
 
 

@@ -24,6 +24,7 @@ from tenon.export.target import Target
 from tenon.export.verify import verify as verify_bundle
 from tenon.nn.layers.dropout import _DropoutNd
 from tenon.plugins import registry
+from tenon.serialize.checkpoint import is_checkpoint
 from tenon.tensors.pytree import tree_flatten
 from tenon.tensors.tensor import Tensor
 from tenon.training import runs
@@ -143,7 +144,10 @@ def _opened(run: Path, train: bool, data: str | None, trust: bool, origin: Path 
 
 
 def _compressed(run: Path, origin: Path | None) -> Path | None:
-    """Return the file of a compressed model, given itself or its folder; None for runs and checkpoints."""
+    """Return the file of a compressed model, given itself or its folder; None for runs and checkpoints.
+
+    Files of both end in .safetensors: what is in them decides.
+    """
     file = run if run.suffix == serialize.SAFETENSORS else run / "model.safetensors"
     if file is not run and (not file.is_file() or (run / "checkpoints").exists()):
         if origin is not None:
@@ -151,6 +155,10 @@ def _compressed(run: Path, origin: Path | None) -> Path | None:
                 f"--run names the run of a compressed model, and {run} is none: it has a run's checkpoints, "
                 "or no model.safetensors. Leave --run out."
             )
+        return None
+    if file is run and is_checkpoint(serialize.load(file)):
+        if origin is not None:
+            raise ConfigError(f"{run} is a checkpoint, with its own class and data. Leave --run out.")
         return None
     if origin is None and not (file.parent.parent / "checkpoints").exists():
         raise ConfigError(
