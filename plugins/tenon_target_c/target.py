@@ -116,6 +116,11 @@ def _described(array: np.ndarray) -> bytes:
     """Return the type, rank and sizes of an array, and its bytes."""
     if array.dtype.name not in CTYPES:
         raise errors.DTypeError(f"C programs take no {array.dtype}; they have {', '.join(CTYPES)}.")
+    if not array.dtype.isnative:
+        raise errors.DTypeError(
+            f"C programs take arrays in this machine's byte order, not {array.dtype}. Pass "
+            f"array.astype({array.dtype.name!r})."
+        )
     head = np.array([list(CTYPES).index(array.dtype.name), array.ndim, *array.shape], np.int64)
     return head.tobytes() + np.ascontiguousarray(array).tobytes()
 

@@ -35,7 +35,7 @@ def run_session(session: Any, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         )
     for info, array in zip(inputs, arrays, strict=True):
         dtype = _DTYPES.get(info.type.removeprefix("tensor(").removesuffix(")"))
-        if array.dtype.name != dtype:
+        if array.dtype.name != dtype or not array.dtype.isnative:  # onnxruntime does not swap bytes
             raise errors.DTypeError(
                 f"input {info.name!r} has dtype {array.dtype}, but the model takes {dtype}."
             )

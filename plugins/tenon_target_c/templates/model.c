@@ -100,7 +100,7 @@ static int checked(const unsigned char *header)
 int model_load(const char *path)
 {
     unsigned char header[24];
-    FILE *file = fopen(path, "rb");
+    FILE *file = path ? fopen(path, "rb") : NULL;
     int complete;
     loaded = 0;
     if (!file)
@@ -120,7 +120,7 @@ int model_load_bytes(const void *bytes, size_t size)
     loaded = 0;
     for (size_t i = 0; parts[i].data; i++)
         total += parts[i].size;
-    if (size != total)
+    if (!bytes || size != total)
         return fail(MODEL_BAD_FILE);
     from += 24;
     for (size_t i = 0; parts[i].data; from += parts[i++].size)
@@ -215,6 +215,11 @@ int model_run(const model_tensor *inputs, int input_count, const model_tensor *o
         fail(MODEL_BAD_COUNT);
         append("; expected %d and %d, got %d and %d", MODEL_INPUTS, MODEL_OUTPUTS, input_count, output_count);
         return MODEL_BAD_COUNT;
+    }
+    if ((input_count && !inputs) || (output_count && !outputs)) {
+        fail(MODEL_BAD_DATA);
+        append("; the array of %s is NULL", inputs ? "outputs" : "inputs");
+        return MODEL_BAD_DATA;
     }
 @size_guards@
     set_sizes(inputs);

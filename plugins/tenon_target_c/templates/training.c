@@ -10,7 +10,7 @@ int model_save(const char *path)
     int complete;
     if (!loaded)
         return fail(MODEL_NOT_LOADED);
-    file = fopen(path, "wb");
+    file = path ? fopen(path, "wb") : NULL;
     if (!file)
         return fail(MODEL_NO_FILE);
     for (size_t i = 0; parts[i].data; i++)

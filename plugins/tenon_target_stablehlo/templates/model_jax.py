@@ -148,6 +148,11 @@ class Model:
             raise TypeError(f"{len(inputs)} inputs were given; the model takes {len(expected)}: {names}.")
         sizes: dict[str, int] = {}
         for a, given in zip(expected, inputs, strict=True):
+            if not hasattr(given, "dtype"):
+                raise TypeError(
+                    f"input {a['name']!r} is a {type(given).__name__}; it must be an array of {a['dtype']} "
+                    f"and shape {a['shape']}."
+                )
             if str(given.dtype) != a["dtype"]:
                 raise TypeError(f"input {a['name']!r} has dtype {given.dtype}; it must have {a['dtype']}.")
             fits = len(given.shape) == len(a["shape"]) and all(

@@ -128,6 +128,11 @@ def test_wrong_arguments_are_refused_by_name(folder):
     assert "output output0" in program.message
     assert program.run([Array(None, INT64, 2, (ctypes.c_long * 8)(1, 3))], [given(out)]) == BAD_DATA
     assert program.message == "input words: an argument without memory"
+    array = (Array * 1)(given(out))
+    assert program.c.model_run(None, 1, array, 1) == BAD_DATA
+    assert program.message == "an argument without memory; the array of inputs is NULL"
+    assert program.c.model_run((Array * 1)(given(words, INT64)), 1, None, 1) == BAD_DATA
+    assert program.message == "an argument without memory; the array of outputs is NULL"
 
 
 def test_messages_of_long_names_fit_into_their_memory(tmp_path):
@@ -225,6 +230,8 @@ def test_damaged_and_missing_weights_are_refused(folder, tmp_path):
 
     assert program.run([words], [out]) == NOT_LOADED
     assert program.load(tmp_path / "nothing.bin") == NO_FILE
+    assert program.c.model_load(None) == NO_FILE
+    assert program.c.model_load_bytes(None, ctypes.c_size_t(len(data))) == BAD_FILE
     for change in (data[:-4], data + b"\0", data[:10], b"", data[:30] + bytes([data[30] ^ 1]) + data[31:]):
         damaged.write_bytes(change)
         assert program.load(damaged) == BAD_FILE

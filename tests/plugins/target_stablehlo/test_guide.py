@@ -18,4 +18,6 @@ def test_the_code_in_the_guide_runs(capsys):
     for block in re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.S):
         exec(compile(block, GUIDE.name, "exec"), names)
 
+    with pytest.raises(TypeError, match=r"input 'input' is a list; it must be an array of float32 and shape"):
+        names["compiled"]([[0.0]])
     assert "'optimizer.weight.exp_avg_sq', 'weight']" in capsys.readouterr().out

@@ -284,7 +284,7 @@ class TargetSuite:
         assert list(tmp_path.iterdir()) == []
 
     def test_wrong_arguments_are_a_clear_error(self, tmp_path: Path) -> None:
-        """Another shape or dtype is named, never computed with."""
+        """Another shape or dtype is named, never computed with; another byte order is one, or converted."""
         target = self.runnable()
         manual_seed(0)
         example = MODELS["net"]()
@@ -294,6 +294,12 @@ class TargetSuite:
         for wrong in (right[:, :3], right[None], right.astype(np.int64)):
             with pytest.raises(TenonError):
                 target.run(bundle.folder / target.name, [[np.ascontiguousarray(wrong)]])
+        swapped = right.astype(right.dtype.newbyteorder())
+        try:
+            results = target.run(bundle.folder / target.name, [[swapped]])
+        except TenonError:
+            return
+        assert bundle.vectors.excess(results) <= 1
 
     def test_changed_and_missing_files_are_refused_by_name(self, tmp_path: Path) -> None:
         """Every file of the target is covered by a checksum."""
