@@ -92,7 +92,7 @@ class Traversal(Registration):
     ) -> Iterator[tuple[str, Parameter]]:
         """Yield ``(path, parameter)`` of this module and, with ``recurse``, of all below."""
         if RECENT_MODULES.modules is not None:
-            RECENT_MODULES.modules.add(self)
+            RECENT_MODULES.add(self)
         yield from self._named_members(
             lambda module: module._parameters.items(), prefix, recurse, remove_duplicate
         )
@@ -108,7 +108,7 @@ class Traversal(Registration):
                 yield parameter
             return
         if RECENT_MODULES.modules is not None:
-            RECENT_MODULES.modules.add(self)
+            RECENT_MODULES.add(self)
         # Called in every step, by zero_grad; building names would double its time.
         seen: set[int] = set()
         for _, module in self.named_modules() if recurse else (("", self),):

@@ -62,11 +62,12 @@ def name_of(tensor: Tensor, argument: Argument = FIRST, *, strict: bool = True) 
     explicit = _explicit.get()
     if explicit is not None:
         return explicit
-    site = call_sites.find(sys._getframe(2), argument, strict)
+    frame = sys._getframe(2)
+    site = call_sites.find(frame, argument, strict)
     parameter = PARAMETERS.find(tensor)
     if parameter is not None:
         return site.of_parameter(parameter)
-    return site.of_tensor(tensor, sys._getframe(2)) if site.chooses else site.name
+    return site.of_tensor(tensor, frame) if site.chooses else site.name
 
 
 def place_name() -> str:
@@ -77,9 +78,9 @@ def place_name() -> str:
 
 @dataclass
 class SameShape:
-    """Named parameters of one shape, and the index at which the search begins."""
+    """Parameters of one shape with their names and those of their gradients, and where the search begins."""
 
-    named: list[tuple[weakref.ref[Tensor], str]]
+    named: list[tuple[weakref.ref[Tensor], str, str]]
     start: int = 0
 
 
@@ -95,28 +96,28 @@ class Parameters:
 
         Loops visit parameters in order, so the search begins after the last match of that shape.
         """
-        if RECENT_MODULES.modules:
-            recent = list(RECENT_MODULES.modules)
-            RECENT_MODULES.modules.clear()
+        if RECENT_MODULES.pending:
+            recent = RECENT_MODULES.taken()
             if any(module not in self._roots for module in recent):
                 self._refresh(recent)
         raw = tensor.raw
         candidates = self._known.get(raw.shape)
         if candidates is None:
             return None
-        count = len(candidates.named)
-        for index in range(candidates.start, candidates.start + count):
-            reference, name = candidates.named[index % count]
+        named, index = candidates.named, candidates.start
+        for _ in named:
+            reference, name, gradient_name = named[index]
+            index = index + 1 if index + 1 < len(named) else 0
             parameter = reference()
             if parameter is None:
                 continue
+            if parameter.raw is raw:
+                candidates.start = index
+                return name
             gradient = parameter._grad
             if gradient is not None and gradient.raw is raw:
-                candidates.start = (index + 1) % count
-                return f"the gradient of {name}"
-            if parameter.raw is raw:
-                candidates.start = (index + 1) % count
-                return f"the parameter {name}"
+                candidates.start = index
+                return gradient_name
         return None
 
     def _refresh(self, modules: Iterable[Traversal]) -> None:
@@ -134,7 +135,8 @@ class Parameters:
         self._known = {}
         for parameter, name in names.values():
             candidates = self._known.setdefault(tuple(parameter.raw.shape), SameShape([]))
-            candidates.named.append((weakref.ref(parameter), name))
+            reference = weakref.ref(parameter)
+            candidates.named.append((reference, f"the parameter {name}", f"the gradient of {name}"))
 
 
 PARAMETERS = Parameters()
