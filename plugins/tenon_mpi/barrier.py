@@ -1,4 +1,4 @@
-"""A barrier in shared memory: each rank of a node owns a line with a counter and two words to compare.
+"""A barrier in shared memory: each rank of a node owns a line with a counter and a word to compare.
 
 A rank publishes its counter and polls the others': 0.3 µs when all arrive together, where an MPI barrier
 takes 2. It spins first, then yields the processor, then sleeps between polls, so that ranks which share a
@@ -67,22 +67,22 @@ class SharedBarrier:
         self._mine[_REPORTED] = 1
         return first
 
-    def compare(self, first: int, second: int, position: int = -1) -> bool:
-        """Wait for all ranks; return whether all of them passed the same two words.
+    def compare(self, word: int, position: int = -1) -> bool:
+        """Wait for all ranks; return whether all of them passed the same 64-bit ``word``.
 
         ``position`` is that of an array in a shared window (``Windows.position_of``), or -1; afterwards
         ``common_position`` is that position if all ranks passed the same one, else -1.
         """
-        offset = _WORDS + 3 * ((self.number + 1) & 1)
+        offset = _WORDS + 2 * ((self.number + 1) & 1)
         own_line = self._mine
-        own_line[offset], own_line[offset + 1], own_line[offset + 2] = first, second, position
+        own_line[offset], own_line[offset + 1] = word, position
         self.wait()
         self.common_position = position
         equal = True
         for _, line in self._others:
-            if line[offset + 2] != position:
+            if line[offset + 1] != position:
                 self.common_position = -1
-            if line[offset] != first or line[offset + 1] != second:
+            if line[offset] != word:
                 equal = False  # No early exit: ``common_position`` has to be the same on all ranks.
         return equal
 

@@ -25,7 +25,9 @@ from tenon_mpi.segments import unlink_segments
 from tenon_mpi.shared import WHOLE_BYTES, SharedMemory
 from tenon_mpi.window import Windows
 
-NO_STEP = -1
+STEP_FACTOR = 0x9E3779B97F4A7C15
+"""Spreads the number of a step over the 63 bits of a digest: 2^64 / the golden ratio."""
+DIGEST_BITS = (1 << 63) - 1
 
 
 class MpiCommunicator(Communicator):
@@ -99,12 +101,12 @@ class MpiCommunicator(Communicator):
             raise errors.CommunicatorError(
                 f"{call.kind}: this communicator was closed. Call init_process_group first."
             )
-        self._check(call)
-
-    def _check(self, call: engine.Call) -> None:
         self._calls += 1
         position, self._position = self._position, -1
-        if not self._compare(call.digest, NO_STEP if self.step is None else self.step, position):
+        word = call.digest
+        if self.step is not None:
+            word ^= self.step * STEP_FACTOR & DIGEST_BITS
+        if not self._compare(word, position):
             payloads = self._messages.all_gather_bytes(call.payload(self.step))
             engine.settle(payloads, self._calls, self.ranks)
 
@@ -127,7 +129,7 @@ class MpiCommunicator(Communicator):
             return super().allocate(count, dtype)
         return self._windows.allocate(count, dtype)
 
-    def expect_all_reduce(self, source: np.ndarray, in_place: bool) -> None:
+    def expect(self, source: np.ndarray, in_place: bool = False) -> None:
         """Before the comparison: stage a small array, or publish the position of one in a shared window."""
         if self._memory is not None:
             if source.nbytes <= WHOLE_BYTES:
@@ -194,8 +196,12 @@ class MpiCommunicator(Communicator):
     def finish(self) -> None:
         """Join the comparison of calls one last time: ranks still inside a collective learn of the end."""
         if not self._closed and not self._mpi.Is_finalized():
-            self._stop()
-            self._check(engine.FINISH)
+            if self._progress is not None:
+                self._progress.stop()
+            try:
+                self.agree(engine.FINISH)
+            finally:
+                self._closed = True
 
     def claim_report(self) -> bool:
         """Whether this rank is the first of its node to report, as noted in shared memory.

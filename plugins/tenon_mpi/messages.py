@@ -39,17 +39,17 @@ class Messages:
         self._rank, self._size = comm.Get_rank(), comm.Get_size()
         # Reused: fresh buffers would be page-faulted at every call.
         self._received = [np.empty(0, np.uint8) for _ in range(IN_FLIGHT)]
-        self._proposed, self._agreed = np.zeros(4, np.int64), np.zeros(4, np.int64)
+        self._proposed, self._agreed = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
-    def compare(self, first: int, second: int, position: int = -1) -> bool:
-        """Wait for all ranks; return whether all of them passed the same two words. ``position`` is ignored.
+    def compare(self, word: int, position: int = -1) -> bool:
+        """Wait for all ranks; return whether all of them passed the same word. ``position`` is ignored.
 
         One all-reduce gives the maximum, and the minimum as the maximum of the negative.
         """
         proposed, agreed = self._proposed, self._agreed
-        proposed[0], proposed[1], proposed[2], proposed[3] = first, -first, second, -second
+        proposed[0], proposed[1] = word, -word
         self._call("Allreduce", proposed, agreed, self._mpi.MAX)
-        return bool(agreed[0] == -agreed[1] and agreed[2] == -agreed[3])
+        return bool(agreed[0] == -agreed[1])
 
     def all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce flat ``source`` into flat ``target``, which may be the same memory."""

@@ -25,8 +25,8 @@ BLOCK_BYTES = 1 << 20
 CACHED_VIEWS = 256
 """Size of each cache of views of rows: making the views takes longer than adding 1 KB."""
 WHOLE_BYTES = 32 << 10
-"""Up to this size an array is staged before the ranks compare their calls, and every rank reduces all of it:
-the comparison is the only barrier."""
+"""Up to this size an array is staged before the ranks compare their calls: the comparison is the only
+barrier. Every rank reduces all of it."""
 INTER_NODE_BYTES = 4 << 20
 """Staging buffer and block length where slices are sent on to other nodes: a message costs more there."""
 #: Reduces a slice over the nodes, in place.
@@ -71,15 +71,15 @@ class SharedMemory:
         shared window, if that is the same on all ranks, and made what ``stage`` copied visible.
         """
         if self._between is None and source.nbytes <= WHOLE_BYTES:
-            number, rows = self._staged
-            if number == self.barrier.number:
+            rows = self._already_staged()
+            if rows is not None:
                 engine.reduce_into(rows, op, target)
             else:
                 self._reduce_whole(source, target, op)
             return
         if self._between is not None:
             # Over several nodes calls were compared by messages, so this node's ranks synchronize here.
-            self.barrier.compare(0, 0, self._windows.position_of(target) if target is source else -1)
+            self.barrier.compare(0, self._windows.position_of(target) if target is source else -1)
         position = self.barrier.common_position
         if position >= 0:
             self._reduce_slices(self._slices_at(position, target), op)
@@ -93,6 +93,10 @@ class SharedMemory:
 
     def broadcast(self, target: np.ndarray, root: int) -> None:
         """Copy through the staging buffer: the root writes, the others read."""
+        rows = self._already_staged()
+        if rows is not None:
+            target[...] = rows[root]
+            return
         data = target.view(np.uint8)
         for start, stop in pieces(data.size, 1, self._buffer_bytes):
             buffer = self._next_buffer()
@@ -104,13 +108,18 @@ class SharedMemory:
 
     def all_gather(self, source: np.ndarray, target: np.ndarray) -> None:
         """Copy through the staging buffers: every rank writes its row and reads all."""
+        rows = self._already_staged()
+        if rows is not None:
+            for row, staged in zip(target, rows, strict=True):
+                row[...] = staged
+            return
         sent = source.view(np.uint8)
-        rows = target.reshape(-1).view(np.uint8).reshape(self._size, sent.size)
+        received = target.reshape(-1).view(np.uint8).reshape(self._size, sent.size)
         for start, stop in pieces(sent.size, 1, self._buffer_bytes):
             buffer = self._next_buffer()
             buffer[self._rank][: stop - start] = sent[start:stop]
             self.barrier.wait()
-            for row, staged in zip(rows, buffer, strict=True):
+            for row, staged in zip(received, buffer, strict=True):
                 row[start:stop] = staged[: stop - start]
 
     def all_to_all(self, source: np.ndarray, target: np.ndarray) -> None:
@@ -127,6 +136,10 @@ class SharedMemory:
     def _staged_columns(self, source: np.ndarray) -> Iterator[tuple[int, int, list[np.ndarray]]]:
         """Stage blocks of columns; yield their bounds and the staged blocks of all ranks."""
         size, dtype = self._size, source.dtype
+        whole = self._already_staged()
+        if whole is not None:
+            yield 0, source.shape[1], [row.reshape(size, source.shape[1]) for row in whole]
+            return
         for start, stop in pieces(source.shape[1], dtype.itemsize * size, self._buffer_bytes):
             buffer = self._next_buffer()
             count = size * (stop - start) * dtype.itemsize
@@ -152,6 +165,11 @@ class SharedMemory:
         rows[self._rank][...] = source
         self._staged = number, rows
         return rows
+
+    def _already_staged(self) -> list[np.ndarray] | None:
+        """The rows that ``stage`` copied before the last barrier; None if it was not called."""
+        number, rows = self._staged
+        return rows if number == self.barrier.number else None
 
     def _reduce_whole(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Stage, synchronize, and reduce all of the array on every rank."""

@@ -14,7 +14,7 @@ import numpy as np
 from tenon.extend import engine
 from tenon_mpi import messages, shared
 
-WORDS = 32
+WORDS = 16
 """Bytes that the comparison of a call exchanges (``Messages.compare``)."""
 SHORT_GATHER_BYTES, LONG_GATHER_BYTES = 80 << 10, 512 << 10
 """Up to the first size MPICH all-gathers by recursive doubling; up to the second if the number of ranks

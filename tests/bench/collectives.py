@@ -20,7 +20,7 @@ def without_comparing(communicator):
     """``communicator``, whose ranks still meet before each call, as they must."""
     barrier = communicator._memory.barrier
 
-    def meet(first, second, position=-1):
+    def meet(word, position=-1):
         barrier.wait()
         barrier.common_position = position
         return True

@@ -104,7 +104,7 @@ def measure_model(options, communicator, libraries, name, size):
 
 def parts_of(communicator, steps):
     """Data-parallel steps without some of their communication; what they train is of no use."""
-    calls = ("agree", "expect_all_reduce", "perform_all_reduce")
+    calls = ("agree", "expect", "perform_all_reduce")
 
     def lacking(step, names):
         def act():

@@ -26,7 +26,7 @@ def without_identity(communicator):
     kept = identity.name_of, identity.place_name, functional.name_of, parts.place_name, communicator._compare
     barrier = communicator._memory.barrier
 
-    def meet(first, second, position=-1):
+    def meet(word, position=-1):
         barrier.wait()
         barrier.common_position = position
         return True

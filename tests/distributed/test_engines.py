@@ -42,15 +42,15 @@ def forked(work, *args):
 
 def meet(lines, rank):
     barrier = SharedBarrier(lines, rank, lambda: None, False)
-    results = [barrier.compare(7, step) for step in range(200)]
-    results.append(barrier.compare(rank, 0))
+    results = [barrier.compare(step) for step in range(200)]
+    results.append(barrier.compare(rank))
     barrier.wait()
     time.sleep(0.01 * rank)
     barrier.wait()
     assert results == [True] * 200 + [False]
 
 
-def test_ranks_meet_in_shared_memory_and_compare_words():
+def test_ranks_meet_in_shared_memory_and_compare_a_word():
     lines = barrier_lines(3)
     children = [forked(meet, lines, rank) for rank in (1, 2)]
     meet(lines, 0)
@@ -60,9 +60,9 @@ def test_ranks_meet_in_shared_memory_and_compare_words():
 
 def disagree(lines, rank):
     barrier = SharedBarrier(lines, rank, lambda: None, False)
-    assert not barrier.compare(1 + (rank == 1), 0, 5 + (rank == 2))
+    assert not barrier.compare(1 + (rank == 1), 5 + (rank == 2))
     assert barrier.common_position == -1
-    assert barrier.compare(1, 0, 5) and barrier.common_position == 5
+    assert barrier.compare(1, 5) and barrier.common_position == 5
 
 
 def test_ranks_that_disagree_know_alike_whether_they_share_a_position():

@@ -8,8 +8,9 @@ from typing import Any
 from tenon.distributed.communication.calls import ReductionOptions
 from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.reduction import ReduceOp
-from tenon.distributed.messages.collectives import TensorWork, all_gather, all_reduce
+from tenon.distributed.messages.collectives import all_gather, all_reduce
 from tenon.distributed.messages.process_group import Group, taking_part
+from tenon.distributed.messages.results import TensorWork
 from tenon.errors import ShapeError
 from tenon.tensors.tensor import Tensor
 

@@ -6,65 +6,36 @@ run directly on the tensors' memory. Neither records gradients: the functions of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from tenon.distributed.communication import operations, staging
 from tenon.distributed.communication.calls import Work
 from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.communication.futures import Future
 from tenon.distributed.communication.reduction import ReduceOp, supports_complex
 from tenon.distributed.messages import identity
 from tenon.distributed.messages.identity import INPUT
 from tenon.distributed.messages.process_group import Group, root_of, taking_part
+from tenon.distributed.messages.results import (
+    TensorWork,
+    copy_into,
+    done,
+    put,
+    rows_of,
+    run,
+    stack,
+    store,
+    target_of,
+    writable_array,
+    write_rows,
+)
 from tenon.engine.interceptor import SLOT
-from tenon.engine.op import table
 from tenon.errors import RankArgumentError, RankTypeError, ShapeError
-from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
 
 INPUTS = (1, "input_tensor")
 """Where calls of two tensors have the one that is sent."""
-
-
-class TensorWork(Work):
-    """The handle of a collective that writes its result into a tensor on ``wait``."""
-
-    __slots__ = ("_output", "_pending", "_tensor")
-
-    def __init__(self, tensor: Tensor | None, pending: Work, output: Tensor | None = None) -> None:
-        super().__init__(np.empty(0))
-        self._tensor, self._pending = tensor, pending
-        self._output = tensor if output is None else output
-
-    def wait(self, timeout: object = None) -> Any:  # bool, as in torch; an array in the base class
-        """Block until the collective has completed and write its result into the tensor; returns True."""
-        result = self._pending.wait()
-        if self._tensor is not None:
-            staging.write(self._tensor, result)
-            self._tensor = None
-        return True
-
-    def result(self) -> list[Tensor]:
-        """Wait, and return the output tensors."""
-        self.wait()
-        return [] if self._output is None else [self._output]
-
-    def is_completed(self) -> bool:
-        """Whether ``wait`` would return at once."""
-        return self._pending.is_completed()
-
-    def get_future(self) -> Future[list[Tensor]]:
-        """A future of ``[tensor]``, for ``then``; waits for the collective first."""
-        future: Future[list[Tensor]] = Future()
-        future.set_result(self.result())
-        return future
-
-    def is_success(self) -> bool:
-        """Whether the collective has completed; a failed one raises in ``wait``."""
-        return self.is_completed()
 
 
 def barrier(
@@ -109,10 +80,10 @@ def all_reduce(
     if SLOT.watched():
         return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator, name=name)
     host = staging.to_host(tensor)
-    out = _writable(host)
+    out = writable_array(host)
     if async_op and out is not None and out.flags.c_contiguous:
         return TensorWork(tensor, communicator.start_all_reduce(out, op, name=name))
-    return _store(tensor, communicator.all_reduce(host, op, out=out, name=name), async_op)
+    return store(tensor, communicator.all_reduce(host, op, out=out, name=name), async_op)
 
 
 def broadcast(
@@ -134,7 +105,7 @@ def broadcast(
         attrs = {"root": root, "group": communicator, "name": name}
         return put(tensor, operations.broadcast_from, tensor, async_op, **attrs)
     host = staging.to_host(tensor)
-    return _store(tensor, communicator.broadcast(host, root, out=_writable(host), name=name), async_op)
+    return store(tensor, communicator.broadcast(host, root, out=writable_array(host), name=name), async_op)
 
 
 def reduce(
@@ -156,11 +127,11 @@ def reduce(
         attrs = {"root": root, "op": str(ReduceOp.of(op)), "group": communicator, "name": name}
         total = operations.reduce_to(tensor.detach(), **attrs)
         if communicator.rank == root:
-            _copy(tensor, total)
+            copy_into(tensor, total)
         return done(async_op)
     work = communicator.reduce(staging.to_host(tensor), root, op, name=name)
     if communicator.rank == root:
-        return _store(tensor, work, async_op)
+        return store(tensor, work, async_op)
     return done(async_op)
 
 
@@ -176,7 +147,12 @@ def all_gather(
     for index, target in enumerate(tensor_list):
         _check_like(target, tensor.shape, tensor, f"all_gather: tensor_list[{index}]")
     name = identity.name_of(tensor, INPUT, strict=False) if communicator.size > 1 else None
-    write_rows(tensor_list, run(operations.all_gather, tensor, group=communicator, name=name))
+    if SLOT.watched():
+        write_rows(tensor_list, run(operations.all_gather, tensor, group=communicator, name=name))
+        return done(async_op)
+    rows = communicator.all_gather(staging.to_host(tensor), name=name).wait()
+    for target, row in zip(tensor_list, rows, strict=True):
+        staging.write(target, row)
     return done(async_op)
 
 
@@ -201,8 +177,12 @@ def all_gather_into_tensor(
             f"{input_tensor.dtype}. Give both one dtype."
         )
     name = identity.name_of(input_tensor, INPUTS, strict=False) if communicator.size > 1 else None
-    attrs = {"group": communicator, "name": name}
-    return put(output_tensor, operations.all_gather, input_tensor, async_op, **attrs)
+    if SLOT.watched():
+        attrs = {"group": communicator, "name": name}
+        return put(output_tensor, operations.all_gather, input_tensor, async_op, **attrs)
+    host = staging.to_host(input_tensor)
+    out = target_of(output_tensor, host, (communicator.size, *host.shape))
+    return store(output_tensor, communicator.all_gather(host, out, name=name), async_op, out)
 
 
 all_gather_single = all_gather_into_tensor
@@ -228,9 +208,13 @@ def reduce_scatter_tensor(
             f"elements of output {list(output.shape)}, one part per rank."
         )
     name = identity.name_of(input, (1, "input")) if communicator.size > 1 else None
-    rows = rows_of(input, (communicator.size, *output.shape))
-    attrs = {"op": str(op), "group": communicator, "name": name}
-    return put(output, operations.reduce_scatter, rows, async_op, **attrs)
+    if SLOT.watched():
+        rows = rows_of(input, (communicator.size, *output.shape))
+        attrs = {"op": str(op), "group": communicator, "name": name}
+        return put(output, operations.reduce_scatter, rows, async_op, **attrs)
+    host = staging.to_host(input).reshape(communicator.size, *output.shape)
+    out = target_of(output, host, host.shape[1:])
+    return store(output, communicator.reduce_scatter(host, op, out, name=name), async_op, out)
 
 
 reduce_scatter_single = reduce_scatter_tensor
@@ -257,8 +241,12 @@ def reduce_scatter(
             f"each, of output's shape {list(output.shape)}."
         )
     name = identity.name_of(input_list[0], (1, "input_list")) if communicator.size > 1 else None
-    attrs = {"op": str(op), "group": communicator, "name": name}
-    return put(output, operations.reduce_scatter, stack(input_list), async_op, **attrs)
+    if SLOT.watched():
+        attrs = {"op": str(op), "group": communicator, "name": name}
+        return put(output, operations.reduce_scatter, stack(input_list), async_op, **attrs)
+    rows = np.stack([staging.to_host(part) for part in input_list])
+    out = target_of(output, rows, rows.shape[1:])
+    return store(output, communicator.reduce_scatter(rows, op, out, name=name), async_op, out)
 
 
 def gather(
@@ -312,63 +300,6 @@ def scatter(
     name = identity.name_of(tensor, strict=False) if communicator.size > 1 else None
     staging.write(tensor, communicator.scatter(rows, np.empty(host.shape, host.dtype), root, name=name))
     return done(async_op)
-
-
-def stack(tensors: Sequence[Tensor]) -> Tensor:
-    """The tensors as rows of a new tensor."""
-    stacked: Tensor = table.stack(*tensors, axis=0)
-    return stacked
-
-
-def run(collective: Callable[..., Tensor], tensor: Tensor, **attrs: object) -> Tensor:
-    """The result of ``collective``, an op, without a gradient."""
-    with no_grad():
-        return collective(tensor, **attrs)
-
-
-def put(
-    target: Tensor, collective: Callable[..., Tensor], source: Tensor, async_op: bool, **attrs: object
-) -> Work | None:
-    """Overwrite ``target`` by the result of ``collective``, an op; return a handle if ``async_op``."""
-    _copy(target, run(collective, source, **attrs))
-    return done(async_op, target)
-
-
-def _copy(target: Tensor, value: Tensor) -> None:
-    with no_grad():
-        if SLOT.watched():
-            target.copy_(value.reshape(tuple(target.shape)))
-        else:
-            staging.write(target, staging.to_host(value))
-
-
-def write_rows(targets: Sequence[Tensor], rows: Tensor) -> None:
-    """Overwrite ``targets[i]`` by ``rows[i]``."""
-    for index, target in enumerate(targets):
-        _copy(target, rows[index])
-
-
-def rows_of(tensor: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """``tensor`` reshaped to ``shape``, without a gradient."""
-    with no_grad():
-        rows: Tensor = table.reshape(tensor.detach(), shape=shape)
-    return rows
-
-
-def _writable(host: np.ndarray) -> np.ndarray | None:
-    """``host`` if a result can be written into it; None for read-only memory and broadcast views."""
-    return host if host.flags.writeable and 0 not in host.strides else None
-
-
-def _store(tensor: Tensor, work: Work, async_op: bool) -> Work | None:
-    """Write the result of ``work`` into ``tensor``; a handle if ``async_op``."""
-    staging.write(tensor, work.wait())
-    return done(async_op, tensor)
-
-
-def done(async_op: bool, output: Tensor | None = None) -> Work | None:
-    """A handle of a completed collective whose result is in ``output``; None unless ``async_op``."""
-    return TensorWork(None, Work(np.empty(0)), output) if async_op else None
 
 
 def check_list(function: str, name: str, tensors: Sequence[Tensor], communicator: Communicator) -> None:

@@ -11,16 +11,19 @@ from tenon.distributed.communication.calls import Work
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp
 from tenon.distributed.messages import identity
-from tenon.distributed.messages.collectives import (
-    check_list,
+from tenon.distributed.messages.collectives import check_list
+from tenon.distributed.messages.process_group import Group, taking_part
+from tenon.distributed.messages.results import (
     done,
     put,
     rows_of,
     run,
     stack,
+    store,
+    target_of,
     write_rows,
 )
-from tenon.distributed.messages.process_group import Group, taking_part
+from tenon.engine.interceptor import SLOT
 from tenon.errors import ShapeError
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.tensor import Tensor
@@ -96,8 +99,13 @@ def all_to_all_single(
                 f"all_to_all_single: input {list(input.shape)} and output {list(output.shape)} must have the "
                 f"same elements, and a first axis that {size} ranks divide. Or give split sizes."
             )
-        rows = rows_of(input, (size, input.shape[0] // size, *input.shape[1:]))
-        return put(output, operations.all_to_all, rows, async_op, group=communicator, name=name)
+        shape = (size, input.shape[0] // size, *input.shape[1:])
+        if SLOT.watched():
+            rows = rows_of(input, shape)
+            return put(output, operations.all_to_all, rows, async_op, group=communicator, name=name)
+        host = staging.to_host(input).reshape(shape)
+        out = target_of(output, host, shape)
+        return store(output, communicator.all_to_all(host, out, name=name), async_op, out)
     parts = split(input, input_split_sizes, communicator.size)
     _exchange(split(output, output_split_sizes, communicator.size), parts, communicator, name)
     return done(async_op)

@@ -8,9 +8,9 @@ import numpy as np
 
 from tenon.distributed.communication import staging
 from tenon.distributed.communication.calls import Work
-from tenon.distributed.messages.collectives import TensorWork
 from tenon.distributed.messages.identity import explicit_name
 from tenon.distributed.messages.process_group import Group, root_of, taking_part
+from tenon.distributed.messages.results import TensorWork
 from tenon.errors import CommunicatorError, RankArgumentError
 from tenon.tensors.tensor import Tensor
 

@@ -12,7 +12,7 @@ from tenon.distributed.communication import operations
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp
 from tenon.distributed.communication.staging import check_tensor
-from tenon.distributed.messages import collectives
+from tenon.distributed.messages import results
 from tenon.distributed.messages.identity import name_of
 from tenon.distributed.messages.process_group import Group, get_group_rank, member
 from tenon.engine.op import table
@@ -143,4 +143,4 @@ def _stack(tensors: Sequence[Tensor], communicator: Communicator, function: str)
         raise ShapeError(
             f"{function}: {communicator.size} ranks need one tensor each, all of one shape, not {shapes}."
         )
-    return collectives.stack(tensors)
+    return results.stack(tensors)
