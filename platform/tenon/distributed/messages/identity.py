@@ -135,7 +135,7 @@ class Parameters:
         self._known = {}
         for parameter, name in names.values():
             candidates = self._known.setdefault(tuple(parameter.raw.shape), SameShape([]))
-            reference = weakref.ref(parameter)
+            reference: weakref.ref[Tensor] = weakref.ref(parameter)
             candidates.named.append((reference, f"the parameter {name}", f"the gradient of {name}"))
 
 
