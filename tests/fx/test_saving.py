@@ -136,3 +136,24 @@ def test_a_folder_is_a_package_that_computes_the_same(tmp_path, monkeypatch):
     written = importlib.import_module("written_by_fx").Written()
     x = tenon.randn(3, 3)
     assert same(written(x), traced(x))
+
+
+def test_submodules_whose_names_are_no_names_in_python(tmp_path, monkeypatch):
+    class Branches(tenon.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.branches = tenon.nn.ModuleDict({"class": tenon.nn.Linear(3, 3), "0": tenon.nn.ReLU()})
+
+        def forward(self, x):
+            return self.branches["0"](self.branches["class"](x))
+
+    model, x = Branches(), tenon.randn(2, 3)
+    traced = fx.symbolic_trace(model)
+
+    assert 'getattr(self.branches, "class")(x)' in traced.code
+    numbered = fx.symbolic_trace(tenon.nn.Sequential(tenon.nn.Linear(3, 3)))
+    numbered.to_folder(tmp_path / "numbered_by_fx", "Written")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert tenon.equal(importlib.import_module("numbered_by_fx").Written()(x), numbered(x))
+    for each in (traced, tenon.export.export(model, (x,)).module(), tenon.jit.trace(model, x)):
+        assert tenon.equal(each(x), model(x))

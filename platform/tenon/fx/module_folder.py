@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tenon.errors import UnsavableError
+from tenon.fx.names import is_name
 from tenon.nn.module import Module
 from tenon.tensors.public_functions import public
 
@@ -37,7 +38,7 @@ def write_folder(module: GraphModule, folder: Path, name: str) -> None:
     code = module.graph.python_code(root_module="self")
     public("save")(module.state_dict(), folder / "state_dict.pt")
     imports = [_import_of(key, value) for key, value in code.globals.items() if key not in _KNOWN]
-    lines = [f"self.{child} = {_constructor(child, m, folder)}" for child, m in module.named_children()]
+    lines = [_assignment(child, _constructor(child, m, folder)) for child, m in module.named_children()]
     for key, buffer in module._buffers.items():
         if buffer is not None:
             empty = f"tenon.empty({list(buffer.shape)}, dtype={_dtype(buffer.dtype)})"
@@ -45,7 +46,8 @@ def write_folder(module: GraphModule, folder: Path, name: str) -> None:
     for key, parameter in module._parameters.items():
         if parameter is not None:
             kind = f"tenon.empty({list(parameter.shape)}, dtype={_dtype(parameter.dtype)})"
-            lines.append(f"self.{key} = tenon.nn.Parameter({kind}, requires_grad={parameter.requires_grad})")
+            made = f"tenon.nn.Parameter({kind}, requires_grad={parameter.requires_grad})"
+            lines.append(_assignment(key, made))
     lines.append('self.load_state_dict(tenon.load(_HERE / "state_dict.pt"))')
     source = "\n".join(
         [
@@ -62,6 +64,10 @@ def write_folder(module: GraphModule, folder: Path, name: str) -> None:
     )
     (folder / "module.py").write_text(source, encoding="utf-8")
     (folder / "__init__.py").write_text("from .module import *\n", encoding="utf-8")
+
+
+def _assignment(name: str, value: str) -> str:
+    return f"self.{name} = {value}" if is_name(name) else f"setattr(self, {name!r}, {value})"
 
 
 def _dtype(kind: object) -> str:

@@ -17,7 +17,15 @@ from typing import Any
 from tenon.compat.overriding import NAMESPACES
 from tenon.ops.aten import Operator
 
-__all__ = ["Namespace", "format_target", "qualified_name", "snake_case", "target_name", "type_name"]
+__all__ = [
+    "Namespace",
+    "format_target",
+    "is_name",
+    "qualified_name",
+    "snake_case",
+    "target_name",
+    "type_name",
+]
 
 #: Names that generated code reserves.
 RESERVED = frozenset(
@@ -45,6 +53,11 @@ _PUBLIC_MODULES = (
     "tenon.nn.init",
     "tenon.ops",
 )
+
+
+def is_name(text: str) -> bool:
+    """Whether code may say ``x.text``."""
+    return text.isidentifier() and not keyword.iskeyword(text)
 
 
 class Namespace:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.fx import _pytree as fx_pytree
-from tenon.fx.names import Namespace, qualified_name, type_name
+from tenon.fx.names import Namespace, is_name, qualified_name, type_name
 from tenon.fx.operators import INPLACE_FORMATS, OPERATOR_FORMATS
 from tenon.fx.provenance import shape_comment, where_comment
 from tenon.tensors import pytree
@@ -150,7 +150,10 @@ class Statements:
     def attribute(self, base: str, path: str) -> str:
         """Return the expression of an attribute at a path."""
         for name in path.split("."):
-            base = f"{base}.{name}" if name.isidentifier() else f'getattr({base}, "{name}")'
+            if is_name(name):
+                base = f"{base}.{name}"
+            else:
+                base = f'getattr({base}, "{name}")' if name.isalnum() else f"getattr({base}, {name!r})"
         return base
 
     def call(self, args: tuple[Argument, ...], kwargs: dict[str, Argument]) -> str:
@@ -246,7 +249,7 @@ class Statements:
                 return f"{left} = {OPERATOR_FORMATS[function].format(*operands)}"
             if function in INPLACE_FORMATS:
                 return f"{INPLACE_FORMATS[function].format(*operands)};  {left} = {operands[0]}"
-        if function is getattr and len(node.args) == 2 and str(node.args[1]).isidentifier():
+        if function is getattr and len(node.args) == 2 and is_name(str(node.args[1])):
             return f"{left} = {self.attribute(repr(self.expression(node.args[0])), node.args[1])}"
         called = self.add_global(qualified_name(function), function)
         if node.meta.get("is_wrapped"):
