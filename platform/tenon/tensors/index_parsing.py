@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import IndexRangeError
@@ -282,3 +283,23 @@ def _mask(
         basic.append(FULL)
         advanced.append(each)
     return int(mask.ndim)
+
+
+def selects_all(basic: Key) -> bool:
+    """Whether the basic key ``basic`` selects the entire tensor."""
+    return all(k is Ellipsis or (isinstance(k, slice) and k == FULL) for k in basic)
+
+
+def layout_of(axis: int, rank: int) -> Key:
+    """Return the layout of one index array on ``axis`` of ``rank`` axes."""
+    return (FULL,) * axis + (INDEX,) + (FULL,) * (rank - axis - 1)
+
+
+def drop_leading_ones(value: Value, basic: Key, x: Tensor) -> Value:
+    """Drop the leading axes of size 1 that PyTorch allows ``value`` to have in ``x[basic] = value``."""
+    shape = value.raw.shape
+    rank = np.broadcast_to(np.empty((), np.bool_), tuple(x.raw.shape))[basic].ndim
+    while len(shape) > rank and shape[0] == 1:
+        value = f.reshape(value, shape=shape[1:])
+        shape = value.raw.shape
+    return value

@@ -16,8 +16,19 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
-from tenon.tensors.index_parsing import FULL, INDEX, INTEGERS, check_index, fills_by_mask, result_shape, split
+from tenon.tensors.index_parsing import (
+    FULL,
+    INTEGERS,
+    check_index,
+    drop_leading_ones,
+    fills_by_mask,
+    layout_of,
+    result_shape,
+    selects_all,
+    split,
+)
 from tenon.tensors.inplace import inplace
+from tenon.tensors.masked_assignment import fill_masked
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
@@ -33,11 +44,6 @@ if TYPE_CHECKING:
     from tenon.tensors.types import Number
 
 
-def _selects_all(basic: Key) -> bool:
-    """Whether the basic key ``basic`` selects the entire tensor."""
-    return all(k is Ellipsis or (isinstance(k, slice) and k == FULL) for k in basic)
-
-
 class Indexing(Family):
     """Methods that read and write elements by index."""
 
@@ -49,7 +55,7 @@ class Indexing(Family):
             if shape and -shape[0] <= key < shape[0]:
                 return f.index(self, key=(key, ...))
         basic, layout, indices = split(self, key)
-        x = self if layout is not None and _selects_all(basic) else f.index(self, key=basic)
+        x = self if layout is not None and selects_all(basic) else f.index(self, key=basic)
         return x if layout is None else f.take(x, *indices, layout=layout)
 
     def __delitem__(self, key: object) -> None:
@@ -58,13 +64,15 @@ class Indexing(Family):
 
     # The value is a tensor, a number, or what NumPy makes an array of.
     def __setitem__(self, key: object, value: Any) -> None:
+        if WATCHERS.recorder is not None and fill_masked(self, key, value):
+            return
         basic, layout, indices = split(self, key)
         is_tensor = isinstance(value, Value)
         if not isinstance(value, Value):
             value = _as_value(self, value)
         if layout is None:
             if isinstance(value, Value) and value.raw.ndim > 0:
-                value = _drop_leading_ones(value, basic, self)
+                value = drop_leading_ones(value, basic, self)
             if (
                 SLOT.top is None
                 and not (MODE.enabled and (self._tracks() or _tracks(value)))
@@ -74,7 +82,7 @@ class Indexing(Family):
                 return
             inplace(f.copy, f.index(self, key=basic), value)
             return
-        target = self if _selects_all(basic) else f.index(self, key=basic)
+        target = self if selects_all(basic) else f.index(self, key=basic)
         if not isinstance(value, Value):
             value = Value.make(self._backend.as_array(np.asarray(value, self.raw.dtype)), self._backend)
         elif value.raw.dtype != self.raw.dtype:
@@ -114,7 +122,7 @@ class Indexing(Family):
             return self.reshape(1)[index].reshape(())
         if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:
             raise IndexRangeError(f"index out of range in self: {int(index.raw.min())} (dimension {dim})")
-        return f.take(self, index, layout=(FULL,) * axis + (INDEX,) + (FULL,) * (self.raw.ndim - axis - 1))
+        return f.take(self, index, layout=layout_of(axis, self.raw.ndim))
 
     @as_function(out="exact", memory="apart")
     def gather(self, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
@@ -193,7 +201,7 @@ class Indexing(Family):
             return inplace(Indexing.index_add, self, dim, index, source, alpha=alpha)
         check_index(index)
         source = self._slices(dim, source, alpha)
-        layout = _layout_of(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
+        layout = layout_of(normalize_axis(dim, self.raw.ndim), self.raw.ndim)
         return inplace(f.put, self, source, index, layout=layout, accumulate=True)
 
     def _slices(self, dim: int, source: Tensor, alpha: Number) -> Tensor:
@@ -247,7 +255,7 @@ class Indexing(Family):
         check_index(index)
         x: Tensor = self if self.raw.ndim else f.reshape(self, shape=(1,))
         index = index if index.raw.ndim else f.reshape(index, shape=(1,))
-        layout = _layout_of(axis, x.raw.ndim)
+        layout = layout_of(axis, x.raw.ndim)
         result = f.put(x, source, index, layout=layout, accumulate=accumulate)
         return result if self.raw.ndim else f.reshape(result, shape=())
 
@@ -353,16 +361,6 @@ def _mismatch(x: Tensor, value: Value, layout: Key, indices: Sequence[Value]) ->
     )
 
 
-def _drop_leading_ones(value: Value, basic: Key, x: Tensor) -> Value:
-    """Drop the leading axes of size 1 that PyTorch allows ``value`` to have in ``x[basic] = value``."""
-    shape = value.raw.shape
-    rank = np.broadcast_to(np.empty((), np.bool_), tuple(x.raw.shape))[basic].ndim
-    while len(shape) > rank and shape[0] == 1:
-        value = f.reshape(value, shape=shape[1:])
-        shape = value.raw.shape
-    return value
-
-
 def fill(array: Array, value: object) -> None:
     """Write ``value`` over all of ``array``."""
     array[...] = value
@@ -392,8 +390,3 @@ def _assign(x: Tensor, basic: Key, value: Tensor | Number) -> None:
             f" result of shape {list(region.shape)}"
         ) from None
     counter[0] += 1
-
-
-def _layout_of(axis: int, rank: int) -> Key:
-    """Return the layout of one index array on ``axis`` of ``rank`` axes."""
-    return (FULL,) * axis + (INDEX,) + (FULL,) * (rank - axis - 1)
