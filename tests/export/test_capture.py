@@ -423,3 +423,35 @@ def test_distributions_check_their_arguments_when_they_are_captured():
         capture(sample, -tenon.ones(3))
     with pytest.raises(CaptureError, match="Python reads the value"):
         capture(lambda x: sample(x) if x.sum() > 0 else x, tenon.ones(3))
+
+
+MASKED = {
+    "all axes": lambda x: x.__setitem__(x > 10, 0),
+    "leading axes": lambda x: x.__setitem__(x[..., 0] > 10, tenon.arange(4.0)),
+    "one axis": lambda x: x.__setitem__((..., tenon.tensor([True, False, False, True])), x.sum()),
+    "view": lambda x: x.__setitem__((1, x[0, :, 0] > 3, slice(1, 3)), 2),
+}
+
+
+@pytest.mark.parametrize("name", MASKED)
+def test_values_are_assigned_by_a_mask(name):
+    def function(x):
+        result = x.clone()
+        MASKED[name](result)
+        return result
+
+    x = tenon.arange(24.0).reshape(2, 3, 4)
+    graph, compiled = capture(function, x), tenon.compile(function, fullgraph=True)
+    for change in (0.0, 7.0):
+        assert tenon.equal(graph.run(x + change), function(x + change))
+        assert all(tenon.equal(compiled(x + change), function(x + change)) for _ in range(3))
+
+
+def test_values_that_a_mask_counts_are_refused():
+    def function(x):
+        result = x.clone()
+        result[x > 0] = tenon.ones(int((x > 0).sum()))
+        return result
+
+    with pytest.raises(CaptureError, match=r"depends on the data|Python reads"):
+        capture(function, tenon.ones(3))

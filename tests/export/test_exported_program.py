@@ -397,3 +397,12 @@ def test_constants_and_temporary_buffers_are_not_in_the_state_dict_of_modules():
     for made in (program.module(), tenon.export.unflatten(program)):
         assert set(made.state_dict()) == set(model.state_dict()) and tenon.equal(made(x), model(x))
         made.load_state_dict(model.state_dict())
+
+
+def test_several_tensors_without_a_name_are_constants():
+    class Picks(nn.Module):
+        def forward(self, x):
+            return x[tenon.tensor([1, 0])] * x.index_select(1, tenon.tensor([0, 2])).sum()
+
+    x = tenon.randn(2, 3)
+    assert tenon.equal(export(Picks(), (x,)).module()(x), Picks()(x))

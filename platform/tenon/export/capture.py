@@ -21,6 +21,7 @@ from tenon.export import naming
 from tenon.export.axes import declared_axes
 from tenon.export.captured import CapturedGraph
 from tenon.export.dynamic import at_example, example_symbols, from_least_sizes, merged, resized
+from tenon.export.effects.state_writes import add_writes
 from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument, check_returned
 from tenon.export.simplify import simplify
@@ -32,7 +33,7 @@ from tenon.export.symbolic.samples import CHOICES, Choice, sample_sizes
 from tenon.export.symbolic.size_tracing import SizeTracer, traced_sizes
 from tenon.export.symbolic.traced_numbers import untraced
 from tenon.graph import shape_requests
-from tenon.graph.graph import Node, Write
+from tenon.graph.graph import Node
 from tenon.random.generator import fork_rng
 from tenon.tensors.autograd.grad_mode import enable_grad, no_grad
 from tenon.tensors.precision import PRECISION
@@ -306,6 +307,8 @@ def _finish(
     """Complete the graph of a call that has returned ``result``."""
     graph = recorder.captured
     _refuse_effects(recorder)
+    replaced = list(recorder.assigned.new_states(recorder))
+    recorder.assigned.restore()
     flat, out_spec = tree_flatten(result)
     returned: list[Leaf] = []
     for leaf in flat:
@@ -316,7 +319,7 @@ def _finish(
             if not recorder.options.as_run:
                 check_returned(leaf)
             returned.append(untraced(leaf))
-    _add_writes(recorder, nodes)
+    add_writes(recorder, nodes, replaced)
     states = naming.label_states(recorder, function, {node.label for node in nodes.values()})
     aliases = naming.aliases_of(recorder, function, states)
     scalars = naming.label_scalars(recorder)
@@ -347,46 +350,3 @@ def _refuse_effects(recorder: CaptureRecorder) -> None:
         )
     for problem in filter(None, (check() for check in recorder.final_checks)):
         raise CaptureError(f"{problem}. Bring both into the captured function, or leave both out of it.")
-
-
-def _add_writes(recorder: CaptureRecorder, nodes: dict[int, Node]) -> None:
-    """Add the writes into existing parameters, buffers, optimizer state and gradients."""
-    graph, arguments = recorder.captured, set(nodes.values())
-    written: dict[Node, Write] = {}
-    for storage in recorder.values.storages:
-        node = storage.node
-        if not storage.written or node is None or node.kind != "input":
-            continue
-        if node in arguments and recorder.options.as_run:
-            continue
-        if node in arguments and not recorder.options.changes_arguments:
-            raise CaptureError(
-                f"the argument {node.label!r} is changed in place. Change a copy of it: {node.label}.clone()."
-            )
-        if node in recorder.read_states:
-            raise CaptureError(
-                f"Python reads a tensor at {recorder.read_states[node]} that the function changes, so that "
-                "the next run may decide otherwise. Compute with where()."
-            )
-        written[node] = Write(node, storage.ref)
-    for leaf, before in recorder.gradients_before.values():
-        _add_gradient(recorder, leaf, before, written)
-    graph.writes = list(written.values())
-    if not recorder.options.as_run:
-        recorder.refuse_shared([node for node in written if node not in arguments])
-
-
-def _add_gradient(
-    recorder: CaptureRecorder, leaf: Tensor, before: Tensor | None, written: dict[Node, Write]
-) -> None:
-    """Add the write of a gradient that the call adds to: the next run adds to the sum."""
-    read = recorder.initial_gradients.get(id(leaf))
-    if read is None or leaf._grad is None or recorder.created_inside(leaf):
-        return
-    if before is None:
-        raise CaptureError(
-            "the step leaves gradients to which the next one would add. Begin it with optimizer.zero_grad()."
-        )
-    source = recorder.outside.get(id(before.raw))
-    if source is not None and source[0] not in written:
-        written[source[0]] = Write(source[0], recorder.ref(leaf._grad))

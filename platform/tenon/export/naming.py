@@ -65,7 +65,7 @@ def label_states(
         unique, number = label, 0
         while unique in kinds or unique in taken:
             number += 1
-            unique = f"{label}.{number}"
+            unique = f"{label}_{number}"
         node.label = unique
         kinds[unique] = kind
     return kinds

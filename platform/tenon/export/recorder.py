@@ -21,6 +21,7 @@ from tenon.engine.types import Arguments, Array, Attrs, Nested
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.export.captured import CapturedGraph, Guard
+from tenon.export.effects.assigned import AssignedTensors
 from tenon.export.symbolic.traced_numbers import untraced
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.graph.recorder import Recorder
@@ -33,6 +34,8 @@ from tenon.tensors.call_site import user_line
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
+    from tenon.engine.tape import Node as TapeNode
+    from tenon.nn.module import Module
     from tenon.optim.optimizer import Optimizer
     from tenon.optim.types import State
 
@@ -69,6 +72,10 @@ class CaptureRecorder(Recorder):
         self.scalar_inputs: list[tuple[Node, Hashable, float, str]] = []
         #: By id of the array, tensors that were written and their values before.
         self.before: dict[int, tuple[Tensor, Array, Array]] = {}
+        #: By id, these and their bases, with the history that autograd had of them.
+        self._history: dict[int, tuple[Tensor, TapeNode | None, int, bool]] = {}
+        #: What it assigned to attributes of modules.
+        self.assigned = AssignedTensors()
         #: By id, leaves whose gradient was replaced, and the gradient before.
         self.gradients_before: dict[int, tuple[Tensor, Tensor | None]] = {}
         #: By id, the optimizers that made steps, and their state before.
@@ -103,13 +110,27 @@ class CaptureRecorder(Recorder):
 
     # --- what to undo ---
 
+    def assigning(self, module: Module, name: str) -> None:  # type: ignore[override] # it may be any object
+        """Callback: an attribute of a module is about to be assigned."""
+        if not self.options.as_run and self._listens():
+            self.assigned.note(module, name)
+
     def writing(self, tensor: Tensor) -> None:
         """Callback: the memory of ``tensor`` is about to change; save its values."""
         self._keep(tensor)
         super().writing(tensor)
 
+    def input_of(self, tensor: Tensor) -> Node:
+        """Return the input for a tensor from outside."""
+        entry = self.values.find(tensor.raw) or self._add_input(tensor)
+        node = entry.storage.node
+        assert node is not None, "it was created inside"
+        return node
+
     def _keep(self, tensor: Tensor) -> None:
         raw = tensor.raw
+        for each in (tensor, *(tensor._view or ())[:1]):
+            self._history.setdefault(id(each), (each, each._node, each._index, each._track))
         if id(raw) not in self.before and hasattr(raw, "copy"):
             self.before[id(raw)] = (tensor, raw, raw.copy())
 
@@ -136,8 +157,12 @@ class CaptureRecorder(Recorder):
         """
         for generator, state in self.generators_before.values():
             stream_of(generator).set_state(state)
+        self.assigned.restore()
         for _, raw, values in reversed(self.before.values()):
             raw[...] = values
+        for tensor, node, index, track in self._history.values():
+            if tensor._node is not node:
+                tensor._node, tensor._index, tensor._track = node, index, track
         for leaf, grad in self.gradients_before.values():
             leaf._grad = grad
         for optimizer, saved in () if keep_states else self.states_before.values():

@@ -78,6 +78,9 @@ class SideEffects:
         else:
             self.graph.call(host_call, (), {"call": again}, ()).where = user_line()
 
+    def assigning(self, module: object, name: str) -> None:
+        """Callback: an attribute of a module is about to be assigned."""
+
     def verifying(self) -> AbstractContextManager[None]:
         """Return a context in which Python reads values only to check them: these reads count as any others,
         so that the checks are made in every run."""

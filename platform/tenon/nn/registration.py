@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleAttributeError, ModuleError, ModuleNameError, ModuleTypeError, ModuleValueError
 from tenon.nn import hooks
 from tenon.nn.parameter import Buffer, Parameter
@@ -82,6 +83,8 @@ class Registration:
         if buffers is None:
             raise ModuleAttributeError("cannot assign buffer before Module.__init__() call")
         _check_name("buffer", name, self, buffers)
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.assigning(self, name)
         if not (tensor is None or isinstance(tensor, Tensor) or hasattr(tensor, "__torch_function__")):
             raise ModuleTypeError(
                 f"cannot assign '{typename(tensor)}' object to buffer '{name}' (torch Tensor or None "
@@ -153,6 +156,8 @@ class Registration:
 
     def __setattr__(self, name: str, value: Any) -> None:  # as in PyTorch
         Generation.attributes += 1
+        if WATCHERS.recorder is not None:
+            WATCHERS.recorder.assigning(self, name)
         attributes = self.__dict__
         computed = attributes.get("_weights")
         if computed is not None and name in computed:
