@@ -23,7 +23,7 @@ def fill_masked(x: Tensor, key: object, value: Any) -> bool:  # a tensor, or wha
     plain = all(i in masks or part is Ellipsis or type(part) in (int, slice) for i, part in enumerate(parts))
     if len(masks) != 1 or not plain:
         return False
-    mask: Any = parts[masks[0]]
+    mask: Any = parts[masks[0]]  # a tensor
     basic = (*parts[: masks[0]], *(FULL,) * mask.raw.ndim, *parts[masks[0] + 1 :])
     named = sum(type(part) in (int, slice) for part in basic)
     if named > x.raw.ndim:
