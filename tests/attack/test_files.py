@@ -25,6 +25,7 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.errors import TenonError
+from tenon.export.bundle import sealed
 from tenon.serialize import limits
 from tenon.serialize.checkpoint import read_latest, write_checkpoint
 
@@ -238,11 +239,16 @@ def resigned(content, rng):
 def in_folder(files, rng, kind):
     name = rng.choice(sorted(files))
     changed = {**files, name: damaged(files[name], rng)}
-    if kind == "bundle" and name != "manifest.json" and rng.random() < 0.8:
-        manifest = json.loads(changed["manifest.json"])
-        digest = hashlib.sha256(changed[name]).hexdigest()
-        manifest["files"][name] = {"sha256": digest, "bytes": len(changed[name])}
-        changed["manifest.json"] = json.dumps(manifest).encode()
+    if kind == "bundle" and rng.random() < 0.8:
+        manifest = json.loads(files["manifest.json"])
+        del manifest["sha256"]
+        if name == "manifest.json":
+            text = damaged(json.dumps(manifest).encode(), rng).decode("latin1")
+        else:
+            digest = hashlib.sha256(changed[name]).hexdigest()
+            manifest["files"][name] = {"sha256": digest, "bytes": len(changed[name])}
+            text = json.dumps(manifest)
+        changed["manifest.json"] = sealed(text if "}" in text else text + "}")
     return changed
 
 

@@ -13,6 +13,7 @@ import tenon
 from tenon import nn
 from tenon.errors import BundleError, CaptureError, LoweringError, PluginNotFoundError
 from tenon.export import capture, load, save, schema, verify
+from tenon.export.bundle import sealed
 from tenon.extend import Target
 from tenon.testing import TargetSuite
 from tenon.testing.suites.reference_target import ReferenceTarget as Reference
@@ -89,6 +90,31 @@ def test_a_changed_byte_is_refused_by_name(bundle, name):
         load(bundle)
 
 
+def test_every_byte_of_the_manifest_is_checked(bundle):
+    """One digit of the tolerance would let wrong results pass."""
+    place = bundle / "manifest.json"
+    content = place.read_bytes()
+    assert b'"absolute": 1e-05' in content
+
+    for changed in (
+        content.replace(b"1e-05", b"1e+05", 1), content.replace(b"\n ", b"\n\t", 1), content[:-1], content + b"\n",
+        *(content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :] for i in range(len(content))),
+    ):  # fmt: skip
+        place.write_bytes(changed)
+        with pytest.raises(BundleError, match=r"manifest\.json"):
+            load(bundle)
+    place.write_bytes(content)
+    assert load(bundle).vectors.absolute == 1e-5
+
+
+def test_files_that_the_manifest_does_not_list_are_ignored(bundle):
+    """``make test`` adds some; ``verify`` copies only those that it knows."""
+    (bundle / "reference" / "test_model").write_text("new")
+
+    assert verify(bundle, found=[Reference()]).passed
+    assert "reference/test_model" not in load(bundle).targets["reference"]
+
+
 @pytest.mark.parametrize(
     "name", ["graph.json", "weights.safetensors", "vectors.safetensors", "reference/model.json"]
 )
@@ -101,16 +127,20 @@ def test_a_missing_file_is_refused_by_name(bundle, name):
 
 def edited(bundle, change, file="manifest.json"):
     document = json.loads((bundle / file).read_text())
+    document.pop("sha256", None)
     change(document)
-    (bundle / file).write_text(json.dumps(document))
+    (bundle / file).write_bytes(sealed(json.dumps(document)))
 
 
 def test_a_foreign_schema_or_version_is_refused(bundle, tmp_path):
     with pytest.raises(BundleError, match=r"is not a bundle: there is no manifest\.json"):
         load(tmp_path)
-    edited(bundle, lambda d: d.update(version=2))
-    with pytest.raises(BundleError, match=r"version 2 of its schema, and this tenon reads version 1"):
-        load(bundle)
+    for version in (2, True, 1.0, "1", None):
+        edited(bundle, lambda d: d.update(version=version))
+        with pytest.raises(
+            BundleError, match=rf"version {version!r} of its schema, and this tenon reads ver"
+        ):
+            load(bundle)
     edited(bundle, lambda d: d.update(schema="other"))
     with pytest.raises(BundleError, match=r"of schema 'other', not 'tenon\.bundle'"):
         load(bundle)
@@ -138,6 +168,12 @@ def test_a_symbolic_link_is_refused(bundle):
     os.symlink(outside, place)
 
     with pytest.raises(BundleError, match="symbolic link"):
+        load(bundle)
+    place.unlink()
+    place.write_bytes(content)
+    (bundle / "manifest.json").rename(outside)
+    os.symlink(outside, bundle / "manifest.json")
+    with pytest.raises(BundleError, match=r"manifest\.json is reached by a symbolic link"):
         load(bundle)
 
 

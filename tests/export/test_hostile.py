@@ -16,6 +16,7 @@ import tenon
 from tenon import nn
 from tenon.errors import BundleError
 from tenon.export import capture, load, save, schema, verify
+from tenon.export.bundle import sealed
 from tenon.testing.suites.target_models import MODELS
 
 
@@ -117,14 +118,22 @@ def put(folder, files):
     if "manifest.json" in files:
         return
     manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["sha256"]
     for name in manifest["files"]:
         content = (folder / name).read_bytes()
         manifest["files"][name] = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_bytes(sealed(json.dumps(manifest)))
 
 
 def tamper_json(content, draw):
     return json.dumps(tampered(json.loads(content), draw)).encode()
+
+
+def tamper_manifest(content, draw):
+    """Change the manifest, with a checksum of its own that fits."""
+    document = json.loads(content)
+    del document["sha256"]
+    return sealed(json.dumps(tampered(document, draw)))
 
 
 def tamper_header(content, draw):
@@ -148,7 +157,7 @@ def tamper_bytes(content, draw):
 
 KINDS = {
     "graph": (["graph.json"], tamper_json),
-    "manifest": (["manifest.json"], tamper_json),
+    "manifest": (["manifest.json"], tamper_manifest),
     "header": (["weights.safetensors", "vectors.safetensors"], tamper_header),
     "bytes": (["graph.json", "weights.safetensors", "vectors.safetensors"], tamper_bytes),
 }
@@ -251,9 +260,10 @@ VECTORS = [
 def test_vectors_by_which_everything_would_pass_are_refused(bundles, change, match):
     folder, files = next((f, c) for f, c in bundles.items() if f.name == "net")
     manifest = json.loads(files["manifest.json"])
+    del manifest["sha256"]
     manifest["vectors"] |= change
 
-    put(folder, {"manifest.json": json.dumps(manifest).replace("Infinity", "1e999").encode()})
+    put(folder, {"manifest.json": sealed(json.dumps(manifest).replace("Infinity", "1e999"))})
     try:
         with pytest.raises(BundleError, match=match):
             load(folder)

@@ -2,14 +2,16 @@
 
 ::
 
-    manifest.json         what is in the folder: SHA-256 and size of every file, targets, tolerance
+    manifest.json         what is in the folder: SHA-256 and size of every file, targets, tolerance; the last
+                          entry is the SHA-256 of the text before it
     graph.json            the graph; see schema.py
     weights.safetensors   parameters, buffers, optimizer state and constants
     vectors.safetensors   inputs and outputs of a few runs
     c/ ...                the files of a target, here "c"
 
 A bundle is written to a temporary folder that is then renamed, so it is complete or absent. Loading executes
-nothing of it. Next: ``verify.py`` runs the targets on the vectors.
+nothing of it, and ignores files that the manifest does not list, such as those that ``make test`` adds. Next:
+``verify.py`` runs the targets on the vectors.
 """
 
 from __future__ import annotations
@@ -101,7 +103,8 @@ def save(
         for target, own in zip(chosen, lowered, strict=True):
             (partial / target.name).mkdir()
             target.write(own, vectors, partial / target.name)
-        _write_json(partial / MANIFEST, _manifest(partial, chosen, vectors))
+        manifest = json.dumps(_manifest(partial, chosen, vectors), indent=1, allow_nan=False)
+        (partial / MANIFEST).write_bytes(sealed(manifest))
         _put_in_place(partial, free_place(destination, overwrite))
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
@@ -208,6 +211,16 @@ def _manifest(folder: Path, targets: Sequence[Target], vectors: Vectors) -> dict
     }  # fmt: skip
 
 
+def sealed(manifest: str) -> bytes:
+    """Return the content of manifest.json for its JSON text: the SHA-256 of what is before it comes last."""
+    body = manifest[: manifest.rindex("}")].rstrip().encode()
+    return body + _seal(body)
+
+
+def _seal(body: bytes) -> bytes:
+    return f',\n "sha256": "{hashlib.sha256(body).hexdigest()}"\n}}\n'.encode()
+
+
 def _digest(path: Path) -> str:
     digest = hashlib.sha256()
     with open(path, "rb") as file:
@@ -232,8 +245,7 @@ def _put_in_place(partial: Path, destination: Path) -> None:
 
 
 def load(folder: str | os.PathLike[str]) -> Bundle:
-    """Read a bundle; BundleError names files that are changed, missing or unexpected. Nothing in it is
-    executed."""
+    """Read a bundle; BundleError names files that are changed or missing. Nothing in it is executed."""
     try:
         return _loaded(Path(os.path.abspath(folder)))
     except OSError as error:
@@ -260,8 +272,14 @@ def _read_manifest(place: Path) -> dict[str, Json]:
     path = place / MANIFEST
     if not path.is_file():
         raise BundleError(f"{place} is not a bundle: there is no {MANIFEST} in it.")
-    manifest = schema.parse(_content(path, _MAX_MANIFEST), str(path))
+    if path.is_symlink():
+        raise BundleError(f"{path} is reached by a symbolic link, which no bundle has.")
+    content = _content(path, _MAX_MANIFEST)
+    manifest = schema.parse(content, str(path))
     schema.check_schema(manifest, SCHEMA, VERSION, str(path))
+    body = content[: -len(_seal(b""))]
+    if content != body + _seal(body):
+        raise BundleError(f"{path} was changed since the bundle was written: its SHA-256 differs.")
     return manifest
 
 

@@ -76,7 +76,7 @@ def check_schema(document: Mapping[str, Json], schema: str, version: int, source
     if document.get("schema") != schema:
         raise BundleError(f"{source} is of schema {document.get('schema')!r:.80}, not {schema!r}.")
     actual = document.get("version")
-    if actual != version:
+    if type(actual) is not int or actual != version:
         raise BundleError(
             f"{source} is of version {actual!r:.80} of its schema, and this tenon reads version {version}. "
             "Read it with the tenon that wrote it, or one that is newer."
