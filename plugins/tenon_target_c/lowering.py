@@ -50,20 +50,32 @@ def _has_expression(op: Op) -> bool:
 
 def in_c_ops(graph: CapturedGraph) -> CapturedGraph:
     """Return ``graph`` lowered to calls that can be written in C; LoweringError lists the others."""
-    result = lower(graph, ops_in_c(), rejected=_without_form)
-    problems = [described(node) for node in _without_form(result)]
-    problems += [
-        f"{node.kind} {node.label} of {node.avals[0].dtype}"
-        for node in result.nodes
-        if node.kind in ("input", "constant") and not supported(node.avals[0])
-    ]
+    names = ops_in_c()
+    try:
+        result = lower(graph, names, rejected=_without_form)
+    except errors.LoweringError as error:
+        rest = lower(graph, names, rejected=_without_form, strict=False)
+        problems = _problems(rest, names)
+        more = f" Not supported either: {'; '.join(problems)}." if problems else ""
+        raise errors.LoweringError(f"{error}{more}") from None
+    problems = _problems(result, names)
     if problems:
-        unique = list(dict.fromkeys(problems))
         raise errors.LoweringError(
-            f"the target c does not support {len(unique)} of the graph's calls and values:"
-            f" {'; '.join(unique)}. Change them in the model, or export to another target."
+            f"the target c does not support {len(problems)} of the graph's calls and values:"
+            f" {'; '.join(problems)}. Change them in the model, or export to another target."
         )
     return result
+
+
+def _problems(graph: CapturedGraph, names: frozenset[str]) -> list[str]:
+    """Return a text for each call of an op of ``names`` without a form, and each value of another dtype."""
+    problems = [described(node) for node in _without_form(graph) if node.name in names]
+    problems += [
+        f"{node.kind} {node.label} of {node.avals[0].dtype}"
+        for node in graph.nodes
+        if node.kind in ("input", "constant") and not supported(node.avals[0])
+    ]
+    return list(dict.fromkeys(problems))
 
 
 def _without_form(graph: CapturedGraph) -> list[Node]:

@@ -5,6 +5,8 @@ Calls of weights that cannot be written, such as the decoding of 4-bit ones, are
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tenon import ops
 from tenon.extend import CapturedGraph, Composite, Node, compute_known, errors, lower
 from tenon_target_numpy import library
@@ -33,21 +35,41 @@ def in_numpy_ops(graph: CapturedGraph) -> CapturedGraph:
     """Return ``graph`` lowered to calls that can be written; LoweringError lists the others."""
     graph = graph.copy()
     compute_known(graph, _cannot_write)
-    result = lower(graph, ops_in_numpy(), rejected=_without_form)
-    problems = [f"{node.name} ({_place(node)})" for node in _without_form(result)]
-    for node in result.nodes:
-        strange = sorted({a.dtype.name for a in node.avals} - DTYPES)
-        if strange:
-            what = node.label if node.kind == "input" else node.name
-            problems.append(f"{what} of {', '.join(strange)} ({_place(node)})")
+    names = ops_in_numpy()
+    try:
+        result = lower(graph, names, rejected=_without_form)
+    except errors.LoweringError as error:
+        rest = lower(graph, names, rejected=_without_form, strict=False)
+        problems = _problems(rest, [node for node in rest.calls if node.name in names])
+        more = f" Not supported either: {'; '.join(problems)}.{_hint(rest)}" if problems else ""
+        raise errors.LoweringError(f"{error}{more}") from None
+    problems = _problems(result, result.calls)
     if problems:
-        unique = list(dict.fromkeys(problems))
+        hint = _hint(result) or " Change them in the model, or export to another target."
         raise errors.LoweringError(
-            f"the target numpy does not support {len(unique)} of the graph's calls and values: "
-            f"{'; '.join(unique)}. NumPy has no bfloat16: convert the model by .float(), or export to "
-            "another target."
+            f"the target numpy does not support {len(problems)} of the graph's calls and values: "
+            f"{'; '.join(problems)}.{hint}"
         )
     return result
+
+
+def _problems(graph: CapturedGraph, calls: Sequence[Node]) -> list[str]:
+    """Return a text for each value of a dtype that runners lack, and each of ``calls`` without a form."""
+    without = set(_without_form(graph))
+    problems = [f"{node.name} ({_place(node)})" for node in calls if node in without]
+    for node in graph.nodes:
+        strange = sorted({a.dtype.name for a in node.avals} - DTYPES)
+        if strange and (node.kind != "call" or node in calls):
+            what = node.label if node.kind == "input" else node.name
+            problems.append(f"{what} of {', '.join(strange)} ({_place(node)})")
+    return list(dict.fromkeys(problems))
+
+
+def _hint(graph: CapturedGraph) -> str:
+    """Return what to do about values of bfloat16, or nothing."""
+    if not any(aval.dtype.name == "bfloat16" for node in graph.nodes for aval in node.avals):
+        return ""
+    return " NumPy has no bfloat16: convert the model by .float(), or export to another target."
 
 
 def _cannot_write(node: Node) -> bool:

@@ -76,6 +76,7 @@ def test_every_op_is_read_back_with_its_gradient(name):
 VALUES = [
     1, -3, INDEX, (slice(None), INDEX), 2.5, True, None, "text", 1 + 2j, float("inf"), float("-inf"), (1, (2, None)), [1, 2], {"a": (1,)},
     slice(1, None, 2), Ellipsis, np.dtype("float32"), {1: 2},
+    tenon.bfloat16.numpy.type(1.5), tenon.bfloat16.numpy.type("inf"),
 ]  # fmt: skip
 
 
@@ -87,6 +88,18 @@ def test_values_are_read_back(value):
     result = values.decode(json.loads(text))
 
     assert result == value and type(result) is type(value)
+
+
+def test_numbers_of_bfloat16_ops_are_read_back():
+    def function(x):
+        y = x.bfloat16()
+        return (y * 2 + 1.5).float(), tenon.where(y > 0, y, 0.1), 2.0 - y, y.masked_fill(y > 0, float("-inf"))
+
+    x = tenon.randn(3, 4)
+
+    graph = schema.from_document(*written(capture(function, x)), "graph.json")
+
+    assert all(tenon.equal(own, other) for own, other in zip(graph.run(x), function(x), strict=True))
 
 
 @pytest.fixture

@@ -267,7 +267,7 @@ class _Reader:
         op = known_op(_text(entry["op"]))
         args = tuple(values.decode(a, self.decoder) for a in as_list(entry["args"]))
         for arg in args:
-            if not (arg is None or isinstance(arg, Ref | Expression | int | float | complex)):
+            if not (arg is None or isinstance(arg, Ref | Expression | values.NUMBERS)):
                 raise BundleError(f"an argument of {op.name} is {arg!r:.80}, no value, number or null.")
         attrs = {
             _text(name): values.decode(value, self.decoder)

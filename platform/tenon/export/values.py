@@ -3,6 +3,7 @@
 Numbers, strings, booleans and None are JSON's own, a list is a list; everything else is an object with one
 key: ``{"ref": [node, output]}``, ``{"tuple": [...]}``, ``{"dtype": "float32"}``, ``{"slice": [...]}``,
 ``{"ellipsis": true}``, ``{"size": "4*batch"}``, ``{"float": "inf"}``, ``{"complex": [re, im]}``,
+``{"bfloat16": 0.5}`` for a number in an op of bfloat16 tensors,
 ``{"dict": [[key, value], ...]}``, ``{"index": true}`` in the layout of an op that indexes by arrays, and
 ``{"draw": [function, shape, dtype, numbers, arrays, order]}`` of random numbers, with ``[number, state]``
 of the generator as seventh element if it is not the process's.
@@ -32,6 +33,10 @@ from tenon.tensors.pytree import LEAF, TreeSpec
 #: A plain value of any type.
 Plain: TypeAlias = Any
 _NONE = type(None)
+#: The type of a number that an op of bfloat16 tensors takes: with a Python number NumPy computes in float32.
+_BFLOAT16 = dtypes.bfloat16.numpy.type
+#: The types of numbers as arguments of ops.
+NUMBERS = int | float | complex | _BFLOAT16
 #: Nested values and arguments that are read.
 _MAX_DEPTH = 64
 
@@ -73,6 +78,7 @@ _SINGLE = (
     np.integer,
     np.floating,
     np.bool_,
+    _BFLOAT16,
 )
 
 
@@ -80,6 +86,8 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
     """Return ``value`` as JSON data; LoweringError for values that a file cannot hold."""
     if value.__class__ is Ref and positions is not None:
         return {"ref": [positions[value.node], value.index]}
+    if isinstance(value, _BFLOAT16):
+        return {"bfloat16": encode(float(value))}
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Expression):
@@ -223,6 +231,8 @@ def decode(node: Json, ref: Decoder = _PLAIN_DECODER, depth: int = 0) -> Plain:
         return dtype_named(body)
     if tag == "float" and body in ("inf", "-inf", "nan"):
         return float(body)
+    if tag == "bfloat16" and type(number := decode(body)) in (int, float):
+        return _BFLOAT16(number)
     if tag == "ellipsis":
         return Ellipsis
     if tag == "index":

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import linecache
+import os
 import sys
 from pathlib import Path
 from types import FrameType
 
-#: Prefixes of the file names of tenon's own code and of the code that it generates.
-OURS = (str(Path(__file__).parents[1]), "<tenon")
+_PACKAGE = Path(__file__).parents[1]
+#: Prefixes of the file names of tenon's own code, its plugins' too, and of the code that it generates. Once
+#: installed, the plugins lie beside the package, as ``tenon_...``; in a checkout in two folders.
+OURS = (
+    str(_PACKAGE), "<tenon",
+    *(os.path.join(_PACKAGE.parents[1], folder, "tenon_") for folder in ("plugins", "backends")),
+)  # fmt: skip
 
 
 def user_line(*, text: bool = False) -> str:

@@ -6,6 +6,7 @@ import pytest
 import tenon
 from tenon import export, nn
 from tenon.errors import DTypeError, LoweringError
+from tenon.export.bundle import target_named
 from tenon_target_numpy.target import NumpyTarget
 
 
@@ -34,6 +35,37 @@ def test_bfloat16_is_refused_by_name(tmp_path):
         LoweringError, match=r"weight of bfloat16.*NumPy has no bfloat16: convert the model by .float"
     ):
         export.save(graph, tmp_path / "bundle", targets=[NumpyTarget()])
+
+
+def mixed(x):
+    return (
+        tenon.special.zeta(x + 2, x + 1) + (x.half() * 3).float(),
+        (x.bfloat16() * 2).float(),
+        tenon.lgamma(x),
+    )
+
+
+@pytest.mark.parametrize("target", ["numpy", "c"])
+def test_missing_ops_and_dtypes_are_named_at_once_with_the_callers_lines(target):
+    graph = export.capture(mixed, tenon.rand(3, 2))
+
+    with pytest.raises(LoweringError) as caught:
+        target_named(target).lowered(graph)
+
+    text = str(caught.value)
+    assert "does not support" in text and f"zeta (the function at {__file__}:" in text
+    assert ". Not supported either: " in text and "mul of bfloat16" in text
+    assert ("lgamma" in text, "mul of float16" in text) == (
+        (True, False) if target == "numpy" else (False, True)
+    )
+
+
+def test_other_dtypes_get_no_hint_for_bfloat16(tmp_path):
+    with pytest.raises(LoweringError, match=r"x of complex64 .*Change them in the model") as caught:
+        export.save(
+            lambda x: x.abs(), tmp_path / "bundle", (tenon.ones(2).to(tenon.complex64),), targets=["numpy"]
+        )
+    assert "bfloat16" not in str(caught.value)
 
 
 def test_weights_of_4_bits_become_floats(tmp_path):
