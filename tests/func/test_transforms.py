@@ -145,3 +145,16 @@ def test_gradients_of_each_sample_of_a_model():
     loss(parameters, x, y).backward()
     assert each["weight"].shape == (4, 1, 3)
     assert tenon.allclose(each["weight"].sum(0), model.weight.grad)
+
+
+@pytest.mark.parametrize("outer", ["jacrev", "jacfwd"])
+@pytest.mark.parametrize("inner", ["jacrev", "jacfwd", "grad"])
+def test_jacobians_are_computed_under_no_grad(sides, outer, inner):
+    found = []
+    for lib, func in sides:
+        with lib.no_grad():
+            hessian = getattr(func, outer)(getattr(func, inner)(lambda a: (a**3).sum()))(inputs(lib)[0])
+        assert not hessian.requires_grad
+        found.append(hessian.numpy())
+    np.testing.assert_allclose(*found)
+    assert np.any(found[0])

@@ -354,7 +354,8 @@ def _rows(run: _Run, output: Tensor) -> list[Tensor]:
     """Return the Jacobian of one output with respect to each leaf."""
     with enable_grad():
         flat = output.reshape(-1)
-    rows = [run.gradients((flat[i],), (None,)) for i in range(flat.shape[0])]
+        elements = [flat[i] for i in range(flat.shape[0])]
+    rows = [run.gradients((element,), (None,)) for element in elements]
     shapes = [(*output.shape, *leaf.shape) for leaf in run.leaves]
     if not rows:
         return [leaf.new_zeros(shape) for leaf, shape in zip(run.leaves, shapes, strict=True)]
