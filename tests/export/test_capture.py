@@ -455,3 +455,14 @@ def test_values_that_a_mask_counts_are_refused():
 
     with pytest.raises(CaptureError, match=r"depends on the data|Python reads"):
         capture(function, tenon.ones(3))
+
+
+def test_functions_with_named_results_may_return_them():
+    result = capture(lambda x: (x.max(1), tenon.sort(x)), tenon.ones(2, 3)).run(tenon.eye(2, 3))
+    assert result[0].indices.tolist() == [0, 1] and result[1].values[0].tolist() == [0, 0, 1]
+
+
+def test_second_derivatives_are_captured():
+    x = tenon.randn(3)
+    function = tenon.func.hessian(lambda x: (x**3).sum())
+    assert tenon.allclose(capture(function, tenon.ones(3)).run(x), (6 * x).diag())

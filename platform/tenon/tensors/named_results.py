@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,11 @@ class NamedResult(tuple[Any, ...]):  # mostly of tensors; a number or a nested t
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Tensor: ...  # the item of that name
+
+    @classmethod
+    def _make(cls, items: Iterable[object]) -> NamedResult:
+        """Return the items as one of these tuples, as ``collections.namedtuple`` does."""
+        return cls(items)
 
     def __repr__(self) -> str:
         body = ",\n".join(f"{n}={v!r}" for n, v in zip(self._fields, self, strict=True))

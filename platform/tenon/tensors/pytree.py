@@ -165,7 +165,8 @@ def _build(leaves: Iterator[object], spec: TreeSpec) -> Nested:
         pairs = zip(keys, children, strict=True)
         return defaultdict(factory, pairs) if spec.type is defaultdict else spec.type(pairs)
     if spec.type == "namedtuple":
-        return spec.context(*children)
+        make = getattr(spec.context, "_make", None)  # named results too, which take one sequence
+        return spec.context(*children) if make is None else make(children)
     if spec.type in REGISTERED:
         return REGISTERED[spec.type].unflatten(children, spec.context)
     return spec.type(children)
