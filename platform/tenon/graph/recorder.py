@@ -208,7 +208,7 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
                 "function has static shapes: use a form with a fixed shape (masked_fill, where), or leave "
                 "this part out of it."
             )
-        grad_fn = tensors[0]._node
+        grad_fn = tensors[0]._node if tensors else None  # an effect has no results
         recorded = grad_fn is not None and grad_fn.op is op
         hidden: tuple[Array, ...] = ()
         if grad_fn is not None and recorded and op.residuals:

@@ -1,5 +1,6 @@
 """Files of ``tenon.jit.save``: no pickle, no class of the model, atomic, and damaged or foreign ones refused."""
 
+import collections
 import io
 import json
 import struct
@@ -456,3 +457,11 @@ def test_a_loaded_trace_is_exported_to_other_targets(tmp_path):
     loaded = reread(jit.trace(nn.Sequential(nn.Linear(3, 4), nn.Tanh()), tenon.ones(1, 3)).save_to_buffer())
     tenon.export.save(loaded, tmp_path / "bundle", (tenon.ones(2, 3),), targets=["numpy"])
     assert tenon.export.verify(tmp_path / "bundle").passed
+
+
+def test_named_tuples_are_given_to_traces_as_tuples_too():
+    Pair = collections.namedtuple("Pair", "a b")
+    pair = Pair(tenon.ones(2), tenon.full((2,), 3.0))
+    traced = jit.trace(lambda pair: pair.a - pair.b, (pair,))
+    for each in (traced, reread(traced.save_to_buffer())):
+        assert each(pair).tolist() == [-2, -2] and each((pair.b, pair.a)).tolist() == [2, 2]

@@ -449,3 +449,24 @@ def test_parametrized_and_compiled_parts_are_traced():
     assert len(list(jit.trace(normed, x).parameters())) == 3
     traced = jit.trace(lambda x: tenon.autograd.grad((x**3).sum(), x)[0], x.clone().requires_grad_())
     assert tenon.allclose(traced(x), 3 * x * x)
+
+
+@pytest.mark.filterwarnings("ignore:Trace had nondeterministic nodes")
+def test_seeding_is_part_of_a_trace():
+    def function(x):
+        tenon.manual_seed(3)
+        return x + tenon.rand(3)
+
+    traced = jit.trace(function, tenon.ones(3))
+    assert tenon.equal(traced(tenon.ones(3)), function(tenon.ones(3)))
+    assert tenon.equal(traced(tenon.zeros(3)) + 1, traced(tenon.ones(3)))
+
+
+def test_sizes_at_which_a_graph_module_fails_print_nothing(capsys):
+    class Split(nn.Module):
+        def forward(self, x):
+            return tenon.cat([x[:, ::2], x[:, 1::2]], 0)
+
+    traced = jit.trace(tenon.fx.symbolic_trace(Split()), tenon.ones(2, 4))
+    assert traced(tenon.ones(5, 4)).shape == (10, 2)
+    assert capsys.readouterr() == ("", "")

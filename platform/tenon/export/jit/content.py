@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from tenon.errors import UnsupportedError
 from tenon.export import archive, schema
-from tenon.export.jit.program import REASON, STORE, Program, bound
+from tenon.export.jit.program import REASON, STORE, Program, bound, without_names
 from tenon.export.jit.retyping import present
 from tenon.export.json_types import Json
 from tenon.tensors.tensor import Tensor
@@ -62,7 +63,9 @@ class Content:
     ) -> dict[str, Json]:
         """Add the graph of a method as a file in ``folder``."""
         program, read = present(program, owner), owner._at
-        document, arrays = schema.to_document(bound(program, read))
+        graph = bound(program, read)
+        graph.signature = replace(graph.signature, in_spec=without_names(graph.signature.in_spec))
+        document, arrays = schema.to_document(graph)
         self.graphs[f"{folder}/{program.name}.json"] = document
         states: dict[str, str] = {}
         constants = 0

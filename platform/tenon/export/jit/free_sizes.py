@@ -262,7 +262,12 @@ def _essence(graph: CapturedGraph) -> list[object]:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Discard what the function prints and warns of when it runs again."""
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+    """Discard what the function prints and warns of when it runs again, also with sizes at which it fails."""
+    discarded = io.StringIO()
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(discarded),
+        contextlib.redirect_stderr(discarded),
+    ):
         warnings.simplefilter("ignore")
         yield

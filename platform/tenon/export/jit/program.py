@@ -105,7 +105,7 @@ class Program:
         """Raise ArgumentError, ShapeError or DTypeError unless the trace holds for these arguments."""
         leaves, spec = tree_flatten(self.structured(args))
         own = self.graph.signature.in_spec
-        if spec != own:
+        if spec != own and without_names(spec) != without_names(own):
             raise ArgumentError(
                 f"The trace of {self.owner} takes {described(own)}, but was given {described(spec)}. Pass "
                 "arguments in the structure of the examples, or trace again."
@@ -173,6 +173,15 @@ class Program:
                     f"The trace of {self.owner} holds where {place} and dimension {axis} of {name!r} are the "
                     f"same size, but was given {first} and {given}."
                 )
+
+
+def without_names(spec: TreeSpec) -> TreeSpec:
+    """Return ``spec`` with tuples in place of named tuples, whose classes files do not have."""
+    if spec.is_leaf():
+        return spec
+    children = tuple(map(without_names, spec.children_specs))
+    kind, context = (tuple, None) if spec.type == "namedtuple" else (spec.type, spec.context)
+    return TreeSpec(kind, context, children)
 
 
 def _with_short_names(source: str, space: dict[str, Any]) -> str:  # names with values of any type
