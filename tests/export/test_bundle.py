@@ -341,6 +341,17 @@ def test_verify_reports_each_target(tmp_path):
     assert not report.passed and report.runs == 1
 
 
+def test_no_room_to_run_a_target_is_its_failure(bundle, monkeypatch):
+    def full(source, place):
+        raise OSError(28, "No space left on device", place)
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    graph, reference = verify(bundle, found=[Reference()]).verdicts
+
+    assert graph.status == "passed" and reference.status == "failed"
+    assert "No space left on device. Set TMPDIR to a folder with more room" in reference.reason
+
+
 def test_verify_of_the_graph_alone_executes_no_program(bundle):
     class Hostile(Reference):
         def run(self, folder, runs):

@@ -135,14 +135,26 @@ def _target_verdict(bundle: Bundle, name: str, target: Target | None) -> Verdict
     reason = target.unavailable()
     if reason is not None:
         return Verdict(name, "not run", None, 0.0, reason)
+    found = target
+    return _judged(name, bundle, lambda: _target_results(bundle, name, found))
+
+
+def _target_results(bundle: Bundle, name: str, target: Target) -> list[list[np.ndarray]]:
+    """Return what a copy of the target's files in a temporary folder computes."""
     with tempfile.TemporaryDirectory(prefix="tenon-verify-") as temporary:
-        for file in bundle.targets[name]:
-            place = Path(temporary) / file
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(bundle.folder / file, place)
         own = Path(temporary) / name
-        own.mkdir(exist_ok=True)
-        return _judged(name, bundle, lambda: target.run(own, [run.inputs for run in bundle.vectors.runs]))
+        try:
+            own.mkdir()
+            for file in bundle.targets[name]:
+                place = Path(temporary) / file
+                place.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(bundle.folder / file, place)
+        except OSError as error:
+            raise BundleError(
+                f"its files cannot be copied to {temporary}: {error.strerror or error}. Set TMPDIR to a "
+                "folder with more room."
+            ) from error
+        return target.run(own, [run.inputs for run in bundle.vectors.runs])
 
 
 def _judged(name: str, bundle: Bundle, run: Callable[[], list[list[np.ndarray]]]) -> Verdict:
