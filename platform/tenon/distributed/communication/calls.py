@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -27,15 +27,22 @@ class Implied(str):
     The text after a line break distinguishes calls, but is not shown. ``origin`` reads the ``Origin``.
     """
 
-    __slots__ = ("_origin",)
+    __slots__ = ("_origin", "_recorded")
 
     _origin: Callable[[], Origin] | None
+    _recorded: Recorded | None
 
-    def __new__(cls, text: str, origin: Callable[[], Origin] | None = None) -> Implied:
+    def __new__(cls, text: str, origin: Callable[[], Origin] | None = None) -> Self:
         """The name ``text``."""
         self = super().__new__(cls, text)
-        self._origin = origin
+        self._origin, self._recorded = origin, None
         return self
+
+    def recorded(self) -> Recorded:
+        """This name, for a call that a recorder may write into a program."""
+        if self._recorded is None:
+            self._recorded = Recorded(self, self._origin)
+        return self._recorded
 
     @property
     def shown(self) -> str:
@@ -49,7 +56,7 @@ class Implied(str):
 
     def with_prefix(self, text: str) -> Implied:
         """This name with ``text`` before it."""
-        return Implied(text + self, lambda: self.origin)
+        return type(self)(text + self, lambda: self.origin)
 
     @property
     def origin(self) -> Origin:
@@ -60,6 +67,12 @@ class Implied(str):
         if not text.startswith("`"):
             return Origin(parameter=self.shown)
         return Origin(expression=text, aliases=[alias.rstrip(")")] if alias else (), loops=True)
+
+
+class Recorded(Implied):
+    """A name inferred under an interceptor: it may be a constant of a program that runs later, elsewhere."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True)

@@ -226,7 +226,7 @@ class ReduceTo(Collective):
         return back if op == "sum" else f.mul(back, 1.0 / group.size)
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=4096, typed=True)
 def _back(name: Name) -> Name:
     """The name of the collective in backward of a collective of this name."""
     if isinstance(name, Implied):

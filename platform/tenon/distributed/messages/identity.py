@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tenon.distributed.communication import call_sites
 from tenon.distributed.communication.call_sites import FIRST, INPUT, Argument
 from tenon.distributed.processes.recent_modules import RECENT_MODULES
+from tenon.engine.interceptor import SLOT
 from tenon.nn.parameter import Parameter, is_lazy
 from tenon.tensors.tensor import Tensor
 
@@ -64,10 +65,14 @@ def name_of(tensor: Tensor, argument: Argument = FIRST, *, strict: bool = True) 
         return explicit
     frame = sys._getframe(2)
     site = call_sites.find(frame, argument, strict)
-    parameter = PARAMETERS.find(tensor)
+    parameter = None
+    if RECENT_MODULES.pending or tensor.raw.size in PARAMETERS.sizes:
+        parameter = PARAMETERS.find(tensor)
     if parameter is not None:
-        return site.of_parameter(parameter)
-    return site.of_tensor(tensor, frame) if site.chooses else site.name
+        name = site.of_parameter(parameter)
+    else:
+        name = site.of_tensor(tensor, frame) if site.chooses else site.name
+    return name if SLOT.top is None else name.recorded()
 
 
 def place_name() -> str:
@@ -76,7 +81,7 @@ def place_name() -> str:
     return explicit if explicit is not None else call_sites.find(sys._getframe(2), None, False).name
 
 
-@dataclass
+@dataclass(slots=True)
 class SameShape:
     """Parameters of one shape with their names and those of their gradients, and where the search begins."""
 
@@ -90,6 +95,8 @@ class Parameters:
     def __init__(self) -> None:
         self._roots: weakref.WeakSet[Traversal] = weakref.WeakSet()
         self._known: dict[tuple[int, ...], SameShape] = {}
+        self.sizes: set[int] = set()
+        """The numbers of elements of the parameters: a tensor of another is none of them."""
 
     def find(self, tensor: Tensor) -> str | None:
         """The name of the parameter that ``tensor`` is, or is the gradient of; None if it is neither.
@@ -137,6 +144,7 @@ class Parameters:
             candidates = self._known.setdefault(tuple(parameter.raw.shape), SameShape([]))
             reference: weakref.ref[Tensor] = weakref.ref(parameter)
             candidates.named.append((reference, f"the parameter {name}", f"the gradient of {name}"))
+        self.sizes = {parameter.raw.size for parameter, _ in names.values()}
 
 
 PARAMETERS = Parameters()
