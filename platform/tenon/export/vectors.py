@@ -105,7 +105,8 @@ def make_vectors(
         return Vectors(runs, tolerance, tolerance)
     if any(_in_8_bits(node) for node in graph.calls):
         floats = [out for run in runs for out in run.outputs if out.dtype.kind == "f" and out.size]
-        largest = max((float(np.max(np.abs(out))) for out in floats), default=0.0)
+        finite = [np.abs(out[np.isfinite(out)]) for out in floats]
+        largest = max((float(out.max(initial=0.0)) for out in finite), default=0.0)
         return Vectors(runs, max(largest / 255, TOLERANCE), TOLERANCE)
     return Vectors(runs)
 

@@ -25,12 +25,12 @@ _SMALLEST = 1e-36
 
 
 def _rounded(b: Builder, x: Value, step: float, zero: int) -> Value:
-    """Return the quantized values of ``x``, 0 to 255, as floats."""
+    """Return the quantized values of ``x``, 0 to 255, as floats; of NaN 0, as in eager execution."""
     quotient = b.binary("divide", x, b.full(step, FLOAT32, x.shape))
     quotient = b.binary("add", quotient, b.full(zero, FLOAT32, x.shape))
     whole = b.unary("round_nearest_even", quotient)
     low, high = b.full(0, FLOAT32, x.shape), b.full(255, FLOAT32, x.shape)
-    return b.binary("minimum", b.binary("maximum", whole, low), high)
+    return b.binary("minimum", b.select(b.compare("GE", whole, low), whole, low), high)
 
 
 def _lowered(b: Builder, node: Node) -> Value:

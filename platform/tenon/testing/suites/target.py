@@ -13,6 +13,7 @@ nothing can be run on this machine, those tests are skipped with the target's re
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -219,7 +220,9 @@ class TargetSuite:
         quantization = registry.resolve("namespaces", "quantization")
         small = quantization.quantize(example.model, scheme, [example.args[0]]).model
 
-        self.exported(tmp_path, capture(small, *example.args))
+        odd = example.args[0].clone()
+        odd[0, :, 1], odd[1, :, 0], odd[1, :, 1] = math.nan, math.inf, -1e30  # saturate, or make all NaN
+        self.exported(tmp_path, capture(small, *example.args), [example.args, (odd,)])
 
     def test_training_steps(self, tmp_path: Path) -> None:
         """Ten steps of an MLP with Adam, of a convolutional net with momentum, and with weight decay.
