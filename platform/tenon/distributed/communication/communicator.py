@@ -114,7 +114,7 @@ class Communicator(ABC):
         if not target.flags.writeable:
             raise CommunicatorError(READ_ONLY)
         row = source if source.ndim == 1 else source.reshape(-1)
-        self.expect_all_reduce(row, target is source)
+        self.expect(row, target is source)
         if target is source:
             self._do(call, self.perform_all_reduce, row, row, operation)
             return Work(source)
@@ -139,8 +139,9 @@ class Communicator(ABC):
         self.check_root(root)
         target = target_for(out, source.shape, source.dtype)
         call = cached_call("broadcast", f"from rank {root}", source.shape, dtype_name(source.dtype), name)
-        flat = flat_of(target)
-        self._do(call, self._broadcast, source.reshape(-1), flat, root)
+        flat, row = flat_of(target), source.reshape(-1)
+        self.expect(row)
+        self._do(call, self._broadcast, row, flat, root)
         return Work(delivered(flat, target))
 
     def reduce(self, array: ArrayLike, root: int, op: str = ReduceOp.SUM, *, name: str | None = None) -> Work:
@@ -150,7 +151,7 @@ class Communicator(ABC):
         operation, call = reduction_call("all_reduce", op, source.shape, source.dtype, name, root)
         target = np.empty_like(source)
         row = source if source.ndim == 1 else source.reshape(-1)
-        self.expect_all_reduce(row, False)
+        self.expect(row)
         self._do(call, self.perform_all_reduce, row, target.reshape(-1), operation)
         return Work(target)
 
@@ -171,8 +172,9 @@ class Communicator(ABC):
         target = target_for(out, (self.size, *source.shape), source.dtype)
         call = cached_call("all_gather", detail, source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
-        rows = flat.reshape(self.size, source.size)
-        self._do(call, self.perform_all_gather, source.reshape(-1), rows)
+        row = source.reshape(-1)
+        self.expect(row)
+        self._do(call, self.perform_all_gather, row, flat.reshape(self.size, source.size))
         return Work(delivered(flat, target))
 
     def reduce_scatter(
@@ -189,6 +191,7 @@ class Communicator(ABC):
         self._check_rows("reduce_scatter", source)
         target = target_for(out, source.shape[1:], source.dtype)
         flat = flat_of(target)
+        self.expect(source.reshape(-1))
         rows = source.reshape(self.size, flat.size)
         self._do(call, self.perform_reduce_scatter, rows, flat, operation)
         return Work(delivered(flat, target))
@@ -208,6 +211,7 @@ class Communicator(ABC):
         target = target_for(out, source.shape, source.dtype)
         call = cached_call("all_to_all", detail, source.shape, dtype_name(source.dtype), name)
         flat = flat_of(target)
+        self.expect(source.reshape(-1))
         rows = source.reshape(self.size, -1)
         self._do(call, self.perform_all_to_all, rows, flat.reshape(self.size, -1))
         return Work(delivered(flat, target))
@@ -320,8 +324,8 @@ class Communicator(ABC):
         It is a barrier too: it returns only when all ranks have called it.
         """
 
-    def expect_all_reduce(self, source: np.ndarray, in_place: bool) -> None:
-        """Prepare to reduce flat ``source`` before the calls are compared, for example by staging it."""
+    def expect(self, source: np.ndarray, in_place: bool = False) -> None:
+        """Prepare to send flat ``source``, or to reduce it ``in_place``, before the calls are compared."""
         return
 
     @abstractmethod
