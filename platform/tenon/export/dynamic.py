@@ -79,7 +79,7 @@ def _compared(
         own = [{path for path, _ in integers(node)} for node in nodes]
         references = [_references(node, known) for node, known in zip(nodes, positions, strict=True)]
         if any(each != own[0] for each in own) or any(r != references[0] for r in references):
-            _refuse(nodes, "its arguments are others")
+            _refuse(nodes, _difference(nodes, samples))
         try:
             fitter.add(nodes)
         except NoExpressionError as error:
@@ -88,9 +88,9 @@ def _compared(
         longest = max(graphs, key=len)
         extra = longest.nodes[min(map(len, graphs))]
         raise CaptureError(
-            f"the function runs {' and '.join(str(len(g.calls)) for g in graphs[:2])} ops at other sizes: "
-            f"{extra.name} at {extra.where or 'an unknown place'} has no counterpart. Only shapes may depend "
-            "on sizes, not what is computed."
+            f"the function runs other ops at other sizes: {extra.name} at "
+            f"{extra.where or 'an unknown place'} has no counterpart. Only shapes may depend on sizes, not "
+            "what is computed. Leave sizes out of dynamic= by which the function decides what to compute."
         )
     roots = [
         [(known[r.node], r.index) for r in g.roots()] for g, known in zip(graphs, positions, strict=True)
@@ -98,10 +98,13 @@ def _compared(
     if any(each != roots[0] for each in roots):
         raise CaptureError("the function returns other values at other sizes.")
     plain = [[r for r in graph.signature.returned if not isinstance(r, Result)] for graph in graphs]
-    if any(each != plain[0] for each in plain):
+    for other, sizes in zip(plain, samples, strict=True):
+        if other == plain[0]:
+            continue
         raise CaptureError(
-            f"the function returns {plain[0]!r:.80}, which depends on {' and '.join(samples[0])}: a graph "
-            "returns the same numbers in every run. Return tensors only, or leave sizes out of dynamic=."
+            f"the function returns {plain[0]!r:.80} for {_text(samples[0])} and {other!r:.80} for "
+            f"{_text(sizes)}: a graph returns the same numbers in every run. Return a tensor, as "
+            "torch.tensor(x.shape[0]), or leave that size out of dynamic=."
         )
     first.symbolic = fitter.symbolic
     return first, fitter.undecided
@@ -116,9 +119,28 @@ def _compare_kinds(nodes: Sequence[Node]) -> None:
         ):  # fmt: skip
             _refuse(nodes, f"{other.name} {other.label} is there instead".replace("  ", " "))
         if first.kind == "constant" and not _same_bytes(first.value, other.value):
-            _refuse(nodes, "a tensor made from Python data has other values. Make it of an argument by ops")
+            _refuse(
+                nodes,
+                "a tensor made from Python data has other values at other sizes. Compute it by ops, as of "
+                "torch.arange(x.shape[0]), whose length may be any",
+            )
         if [a.dtype for a in first.avals] != [a.dtype for a in other.avals]:
             _refuse(nodes, "it has another dtype")
+
+
+def _difference(nodes: Sequence[Node], samples: Sequence[Sizes]) -> str:
+    """Return how the arguments of the same call differ at other sizes."""
+    first = nodes[0]
+    for number, other in enumerate(nodes[1:], 1):
+        pairs = [
+            (f"argument {i}", a, b) for i, (a, b) in enumerate(zip(first.args, other.args, strict=False))
+        ]
+        pairs += [(name, value, other.attrs.get(name)) for name, value in first.attrs.items()]
+        for name, a, b in pairs:
+            if a.__class__ is not Ref and b.__class__ is not Ref and repr(a) != repr(b):
+                at_first, at_other = _text(samples[0]), _text(samples[number])
+                return f"its {name} is {a!r:.60} for {at_first} and {b!r:.60} for {at_other}"
+    return "it reads other values at other sizes"
 
 
 def _same_bytes(a: np.ndarray, b: np.ndarray) -> bool:

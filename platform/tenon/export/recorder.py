@@ -103,7 +103,7 @@ class CaptureRecorder(Recorder):
         before = len(self.graph.nodes)
         super().made(array)
         for node in self.graph.nodes[before:]:
-            node.module = scopes.path_of(scopes.running.place)
+            node.module, node.where = scopes.path_of(scopes.running.place), user_line()
 
     def _has_static_shape(self, op: Op, refs: tuple[NodeArgument, ...], attrs: Attrs) -> bool:
         return self.options.as_run or super()._has_static_shape(op, refs, attrs)

@@ -2,11 +2,13 @@
 
 Each capture has the number of its own size, and so has each graph that is lowered at one size.
 ``spell_numbers`` replaces it, in several of these graphs, by the same calls, which compute it from a size in
-float64.
+float64. Whole numbers, as ``n // 2`` beside a tensor of floats, become integers, whose expression is found
+with those of all integers.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +25,14 @@ from tenon.graph.passes.decompose import Calls
 
 #: The factors that are tried where the size is no product of symbols: that of a momentum, and none.
 _FACTORS = (1.0, 0.1, 0.01)
+#: The largest whole number that is taken for a size: floats have all integers up to it.
+_LARGEST_SIZE = 2.0**53
 #: How far a formula may be off, relative to the number.
 _CLOSE = 1e-11
+#: The same for floats that were rounded to 32 bits.
+_CLOSE_ROUNDED = 1e-6
+#: The largest denominators of fractions that are tried, one after the other.
+_DENOMINATORS = (16, 1000, 10**5)
 
 #: The ops of which ``Formula.spell`` makes its calls.
 SPELLED_BY = frozenset({"new_full", "mul", "div", "add", "sqrt", "cast"})
@@ -58,7 +66,7 @@ class Formula:
         except (ZeroDivisionError, ValueError):
             return math.inf
 
-    def spell(self, f: Namespace, source: Value, size: int, dtype: np.dtype) -> Value:
+    def spell(self, f: Namespace, source: Value, dtype: np.dtype, size: int) -> Value:
         """Compute it by functions of ``f``, from any value and the size of this capture."""
         kind = np.dtype(np.float64)
         number = f.new_full(source, shape=(), value=size, dtype=kind)
@@ -83,23 +91,39 @@ def spell_numbers(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> 
             numbers = [node.args[index] for node in nodes]
             if any(number.__class__ is not float for number in numbers) or len(set(numbers)) == 1:
                 continue
-            formula = fit_float(numbers, samples)
-            if formula is not None:
-                added = [
-                    _replace(graph, node, index, formula, sizes)
-                    for graph, node, sizes in zip(graphs, nodes, samples, strict=True)
-                ]
-                position += added[0]
+            if _are_sizes(numbers):
+                spells = [functools.partial(_spell_size, size=int(number)) for number in numbers]
+            else:
+                formula = fit_float(numbers, samples)
+                if formula is None:
+                    continue
+                spells = [functools.partial(formula.spell, size=formula.size.at(each)) for each in samples]
+            added = [
+                _replace(graph, node, index, spell)
+                for graph, node, spell in zip(graphs, nodes, spells, strict=True)
+            ]
+            position += added[0]
 
 
-def _replace(graph: CapturedGraph, node: Node, index: int, formula: Formula, sizes: Sizes) -> int:
-    """Put calls that compute ``formula`` before ``node``, as its argument; return how many."""
+def _are_sizes(numbers: Sequence[float]) -> bool:
+    return all(number.is_integer() and abs(number) <= _LARGEST_SIZE for number in numbers)
+
+
+def _spell_size(f: Namespace, source: Value, dtype: np.dtype, size: int) -> Value:
+    """Compute a number that is an integer, from any value."""
+    kind = np.dtype(np.float64)
+    number = f.new_full(source, shape=(), value=size, dtype=kind)
+    return number if dtype == kind else f.cast(number, dtype=dtype)
+
+
+def _replace(graph: CapturedGraph, node: Node, index: int, spell: Callable[..., Value]) -> int:
+    """Put calls that compute a number by ``spell`` before ``node``, as its argument; return how many."""
     calls = Calls(node)
     source = calls.operand(graph.arguments[0].out())
     floats = [a for a in node.avals if a.dtype.kind in "fV"]
     operands = [arg.aval for arg in node.args if arg.__class__ is Ref]
     dtype = (floats or operands)[0].dtype
-    value = formula.spell(Namespace(calls), source, formula.size.at(sizes), dtype)
+    value = spell(Namespace(calls), source, dtype=dtype)
     at_node = graph.nodes.index(node)
     graph.nodes[at_node:at_node] = calls.nodes
     node.args = (*node.args[:index], calls.ref(value), *node.args[index + 1 :])
@@ -115,20 +139,24 @@ def fit_float(values: Sequence[float], samples: Sequence[Sizes]) -> Formula | No
     """
     if not all(map(math.isfinite, values)):
         return None
-    for formula in _candidates(values, samples):
+    rounded = all(float(np.float32(value)) == value for value in values)
+    close = _CLOSE_ROUNDED if rounded else _CLOSE
+    for formula in _candidates(values, samples, close):
         if all(
-            math.isclose(formula.at(sizes), value, rel_tol=_CLOSE)
+            float(np.float32(formula.at(sizes))) == value
+            if rounded
+            else math.isclose(formula.at(sizes), value, rel_tol=close)
             for value, sizes in zip(values, samples, strict=True)
         ):
             return formula
     return None
 
 
-def _candidates(values: Sequence[float], samples: Sequence[Sizes]) -> Iterator[Formula]:
+def _candidates(values: Sequence[float], samples: Sequence[Sizes], close: float) -> Iterator[Formula]:
     for size in _products(samples):
         for outer in _OUTER:
             for divides in (True, False):
-                yield from _linear(values, samples, size, outer, divides)
+                yield from _linear(values, samples, size, outer, divides, close)
     for factor in _FACTORS:
         yield from _of_integers(values, samples, factor)
 
@@ -145,7 +173,12 @@ def _products(samples: Sequence[Sizes]) -> Iterator[Expression]:
 
 
 def _linear(
-    values: Sequence[float], samples: Sequence[Sizes], size: Expression, outer: str, divides: bool
+    values: Sequence[float],
+    samples: Sequence[Sizes],
+    size: Expression,
+    outer: str,
+    divides: bool,
+    close: float,
 ) -> Iterator[Formula]:
     """Yield the formula of ``size`` through two of the values."""
     sizes = [at(size, each) for each in samples]
@@ -155,15 +188,18 @@ def _linear(
     (low, first), (high, last) = min(points), max(points)
     scale = (last - first) / (high - low)
     offset = first - scale * low
-    offset = 0.0 if abs(offset) < _CLOSE * max(abs(first), abs(last)) else offset
+    offset = 0.0 if abs(offset) < close * max(abs(first), abs(last)) else offset
     if scale:
-        yield Formula(outer, _exact(offset), _exact(scale), size, divides)
+        yield Formula(outer, _exact(offset, close), _exact(scale, close), size, divides)
 
 
-def _exact(number: float) -> float:
+def _exact(number: float, close: float) -> float:
     """Return the fraction of small integers near ``number``, if any: subtractions spoil its last digits."""
-    fraction = Fraction(number).limit_denominator(10**5)
-    return float(fraction) if math.isclose(fraction, number, rel_tol=_CLOSE) else number
+    for largest in _DENOMINATORS:
+        fraction = Fraction(number).limit_denominator(largest)
+        if math.isclose(fraction, number, rel_tol=close):
+            return float(fraction)
+    return number
 
 
 def _of_integers(values: Sequence[float], samples: Sequence[Sizes], factor: float) -> Iterator[Formula]:

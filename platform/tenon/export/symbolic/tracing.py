@@ -29,7 +29,10 @@ from tenon.tensors.call_site import OURS, user_line
 from tenon.tensors.tensor import Tensor
 
 #: Code that branches by sizes between computations of the same values, or to raise an error.
-_BELOW = tuple(f"{OURS[0]}/{path}" for path in ("engine/", "graph/", "kernels/", "ops/", "tensors/"))
+_BELOW = tuple(
+    f"{OURS[0]}/{path}"
+    for path in ("engine/", "graph/", "kernels/", "ops/", "tensors/", "nn/functional/normalization.py")
+)
 
 
 class Dependent(Protocol):

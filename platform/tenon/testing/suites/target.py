@@ -38,7 +38,9 @@ from tenon.optim.optimizer import Optimizer
 from tenon.plugins import registry
 from tenon.random.generator import manual_seed
 from tenon.tensors.creation.create import wrap
+from tenon.tensors.creation.factories import eye, full
 from tenon.tensors.creation.random_factories import randint, randn
+from tenon.tensors.creation.ranges import arange, linspace
 from tenon.tensors.tensor import Tensor
 from tenon.testing.suites.target_models import MODELS, Digits
 
@@ -146,7 +148,8 @@ class TargetSuite:
                 x.tril(),
                 (x @ x.t()).triu(1),
             )
-            return *statistics, *numbers, *moved
+            created = eye(n) @ x, linspace(-1, n / 3, n), full((n, 2), n), arange(n - 1, -1, -1), x > n // 2
+            return *statistics, *numbers, *moved, *created
 
         manual_seed(0)
         graph = capture(function, randn(3, 4), dynamic={"x": {0: "batch"}})
