@@ -3,7 +3,7 @@
 import pytest
 
 import tenon as torch
-from tenon.errors import CaptureError
+from tenon.errors import CaptureError, ShapeError
 from tenon.export import capture
 from tenon.nn import functional as F
 
@@ -31,7 +31,7 @@ FUNCTIONS = [
     lambda x: torch.stack(
         torch.meshgrid(torch.linspace(-1, 1, x.shape[0]), torch.arange(3.0), indexing="ij")
     ),
-    lambda x: (torch.full((x.shape[0], 2), x.shape[0]), torch.full_like(x, x.shape[0] // 2)),
+    lambda x: (torch.full((x.shape[0], 2), x.shape[0]), torch.full_like(x, 2 * x.shape[0] - 1)),
     lambda x: (torch.tensor(x.shape[0]) * x, torch.tensor([x.shape[0], 4]).sum()),
     lambda x: x.new_full((x.shape[0],), 1 / x.shape[0]) + torch.full((1,), x.shape[0] / 3),
     positions,
@@ -66,3 +66,20 @@ def test_other_created_tensors_are_refused_with_their_line(function):
 def test_numbers_that_no_expression_gives_are_shown():
     with pytest.raises(CaptureError, match=r"its argument 1 is \d\.25 for n = .* and \d\.25 for n = "):
         capture(lambda x: x * (x.shape[0].bit_length() + 0.25), torch.randn(7, 4), dynamic=ANY)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * [1.0, 2.0, 5.0][min(x.shape[0] // 64, 2)],
+        lambda x: torch.full((x.shape[0],), [1, 2, 5][min(x.shape[0] // 64, 2)]),
+    ],
+)
+def test_numbers_of_a_table_are_guarded(function):
+    graph = capture(function, torch.randn(6, 4), dynamic=ANY)
+
+    assert "n//64 == 0" in str(graph)
+    assert torch.equal(graph.run(torch.ones(63, 4)), function(torch.ones(63, 4)))
+    for size in (64, 130):
+        with pytest.raises(ShapeError, match="n//64 == 0"):
+            graph.run(torch.ones(size, 4))

@@ -24,7 +24,7 @@ from tenon.export.dynamic import at_example, example_symbols, from_least_sizes, 
 from tenon.export.effects.state_writes import add_writes
 from tenon.export.recorder import CaptureRecorder, Options
 from tenon.export.signature import Leaf, Result, Signature, TensorArgument, check_returned
-from tenon.export.simplify import simplify
+from tenon.export.simplify import drop_unread, simplify
 from tenon.export.sizes import Sizes
 from tenon.export.spelled_constants import spell_constants
 from tenon.export.spelled_numbers import spell_numbers
@@ -147,7 +147,7 @@ def captured_at_sizes(
         return captured(function, arguments, train, make_for_any_size)
 
     def spell(graphs: list[CapturedGraph], samples: Sequence[Sizes]) -> None:
-        spell_constants(graphs)
+        spell_constants(graphs, samples)
         spell_numbers(graphs, samples)
 
     def guarded(
@@ -177,7 +177,9 @@ def captured_at_sizes(
             problem = problem or error
             continue
         try:
-            return from_least_sizes(guarded(graphs, samples, capture_alike))
+            graph = guarded(graphs, samples, capture_alike)
+            simplify(graph)
+            return from_least_sizes(graph)
         except OtherBranchError as error:
             problem = problem or error
     if isinstance(problem, OtherBranchError):
@@ -324,7 +326,9 @@ def _finish(
     aliases = naming.aliases_of(recorder, function, states)
     scalars = naming.label_scalars(recorder)
     graph.guards = list({(g.value, g.question, repr(g.other)): g for g in recorder.found_guards}.values())
-    if not recorder.options.as_run:
+    if recorder.any_size:
+        drop_unread(graph)  # calls that agree at the sizes of this call only must not be merged
+    elif not recorder.options.as_run:
         simplify(graph)
     present = {node.label for node in graph.nodes}
     leaves, in_spec = call

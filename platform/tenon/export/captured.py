@@ -94,6 +94,8 @@ class CapturedGraph(Graph):
         self.size_guards: list[SizeGuard] = []
         #: During captures at several sizes, what Python decided by sizes; later ``size_guards``.
         self.decisions = Decisions()
+        #: During them, the positions of arguments that were computed from sizes.
+        self.traced_arguments: dict[Node, tuple[int, ...]] = {}
         #: Of a graph captured ``as_run``, the sizes with which code reshaped, split and sliced, in order.
         self.shape_requests: list[ShapeRequest] = []
 
@@ -258,6 +260,7 @@ class CapturedGraph(Graph):
         ]
         result.size_guards = list(self.size_guards)
         result.decisions = self.decisions.moved(moved)
+        result.traced_arguments = {nodes[n]: each for n, each in self.traced_arguments.items() if n in nodes}
         return result
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from tenon.errors import CaptureError, LoweringError, NotFusableError
 from tenon.export.captured import CapturedGraph
 from tenon.export.dynamic import transformed
 from tenon.export.lowering_rules import RULES, SIZED_RULES, Rule
-from tenon.export.simplify import simplify
+from tenon.export.simplify import drop_unread, simplify
 from tenon.export.spelled_numbers import SPELLED_BY
 from tenon.graph.cluster import Namespace, Value
 from tenon.graph.graph import Node, Ref
@@ -55,6 +55,7 @@ def lower(
             result = transformed(graph, one, spell=names >= SPELLED_BY)
         except CaptureError as error:
             raise LoweringError(f"in the ops of the target, {error}") from error
+        simplify(result)
         failing = () if rejected is None else rejected(result)
         composites = {node.name for node in failing if isinstance(node.op, Composite)} & names
         if not composites:
@@ -88,7 +89,7 @@ def _lowered(
         raise LoweringError(f"the target does not support {_listed(missing, lacking)}.")
     result.nodes = nodes
     result.replace(changes)
-    simplify(result)
+    drop_unread(result)
     return result
 
 

@@ -22,7 +22,7 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.export.captured import CapturedGraph, Guard
 from tenon.export.effects.assigned import AssignedTensors
-from tenon.export.symbolic.traced_numbers import untraced
+from tenon.export.symbolic.traced_numbers import is_traced, untraced
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.graph.recorder import Recorder
 from tenon.graph.scalars import Reading, Scalar
@@ -87,7 +87,9 @@ class CaptureRecorder(Recorder):
 
     def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Execute ``op`` and record it; a composite as its parts, unless it is to stay whole."""
+        traced: tuple[int, ...] = ()
         if self.any_size:
+            traced = tuple(i for i, arg in enumerate(args) if is_traced(arg))
             args, attrs = untraced(args), untraced(attrs)
         make = attrs.get("make")
         if isinstance(make, Draw) and make.generator is not None:
@@ -96,7 +98,10 @@ class CaptureRecorder(Recorder):
         whole = self.options.whole
         if whole is not None and isinstance(op, Composite) and not {op.name, op.kind.value} & whole:
             return SLOT.parts(op, args, attrs)
-        return super().run(op, args, attrs)
+        result = super().run(op, args, attrs)
+        if traced and self.graph.nodes[-1].op is op:
+            self.captured.traced_arguments[self.graph.nodes[-1]] = traced
+        return result
 
     def made(self, array: Array) -> None:
         """Callback: ``array`` was created from Python data; its constant belongs to the running module."""

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from tenon.export.captured import CapturedGraph
+from tenon.export.places import expressions, put
 from tenon.graph.graph import Node
 from tenon.graph.passes.canonicalise import canonicalise
 from tenon.graph.passes.common_subexpr import common_subexpr
 
 
 def simplify(graph: CapturedGraph) -> None:
-    """Remove unused nodes, copies, casts and moves without effect, and repeated calls."""
+    """Remove unused nodes, copies, casts and moves without effect, and repeated calls.
+
+    Sizes that may change are equal if their expressions are: calls that agree at the example's sizes only
+    stay two.
+    """
     drop_unread(graph)
+    for node, sizes in graph.symbolic.items():
+        put(node, sizes)
     canonicalise(graph)
     common_subexpr(graph)
+    example = {name: symbol.example for name, symbol in graph.symbols.items()}
+    graph.symbolic = {node: sizes for node in graph.nodes if (sizes := dict(expressions(node)))}
+    for node, sizes in graph.symbolic.items():
+        put(node, {path: size.at(example) for path, size in sizes.items()})
     drop_unread(graph)
+    present = {*graph.nodes}
+    graph.symbolic = {node: sizes for node, sizes in graph.symbolic.items() if node in present}
 
 
 def drop_unread(graph: CapturedGraph) -> None:

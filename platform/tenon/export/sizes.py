@@ -191,6 +191,15 @@ def fit(values: Sequence[int], samples: Sequence[Sizes]) -> Size | None:
     return None
 
 
+def fit_sum(values: Sequence[int], samples: Sequence[Sizes]) -> Size | None:
+    """Return the sum of multiples of symbols and a number with ``values`` at ``samples``; None if there is
+    none."""
+    for candidate in _sums(values, samples, list(samples[0])):
+        if all(at(candidate, sizes) == value for value, sizes in zip(values, samples, strict=True)):
+            return candidate
+    return None
+
+
 def candidates(values: Sequence[int], samples: Sequence[Sizes]) -> Iterator[Size]:
     """Yield expressions of the symbols that may give ``values`` at the sizes ``samples``, simplest first."""
     names = list(samples[0])

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tenon.export.captured import CapturedGraph
+from tenon.export.sizes import Sizes, fit_sum
 from tenon.graph.cluster import Namespace, Value
 from tenon.graph.graph import Node
 from tenon.graph.passes.decompose import Calls
@@ -40,8 +41,11 @@ class Pattern(NamedTuple):
     takes_floats: bool = False
 
 
-def spell_constants(graphs: Sequence[CapturedGraph]) -> None:
-    """Replace constants that differ among ``graphs`` but have one pattern by calls that compute them."""
+def spell_constants(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes] | None = None) -> None:
+    """Replace constants that differ among ``graphs`` but have one pattern by calls that compute them.
+
+    ``samples`` are the sizes of the symbols in each graph; without them any whole numbers may differ.
+    """
     position = 0
     while all(position < len(graph.nodes) for graph in graphs):
         nodes = [graph.nodes[position] for graph in graphs]
@@ -49,7 +53,7 @@ def spell_constants(graphs: Sequence[CapturedGraph]) -> None:
         if any(node.kind != "constant" for node in nodes) or _same(nodes):
             continue
         for pattern in _PATTERNS:
-            found = _alike(pattern, [node.value for node in nodes])
+            found = _alike(pattern, [node.value for node in nodes], samples)
             if found is not None:
                 for graph, node, own in zip(graphs, nodes, found, strict=True):
                     _replace(graph, node, own, pattern)
@@ -61,8 +65,13 @@ def _same(nodes: Sequence[Node]) -> bool:
     return all(n.value.shape == first.shape and n.value.tobytes() == first.tobytes() for n in nodes)
 
 
-def _alike(pattern: Pattern, arrays: Sequence[np.ndarray]) -> list[Found] | None:
-    """Return the arrays as ``pattern``, with numbers that vary as ints where they are whole; None if not."""
+def _alike(
+    pattern: Pattern, arrays: Sequence[np.ndarray], samples: Sequence[Sizes] | None
+) -> list[Found] | None:
+    """Return the arrays as ``pattern``, with numbers that vary as ints where they are whole; None if not.
+
+    A whole number has to be a sum of multiples of sizes: a table may have any other for some sizes.
+    """
     found: list[Found] = []
     for array in arrays:
         own = pattern.recognise(array)
@@ -74,7 +83,10 @@ def _alike(pattern: Pattern, arrays: Sequence[np.ndarray]) -> list[Found] | None
         if all(value == values[0] for value in values):
             columns.append(values)
         elif all(float(value).is_integer() for value in values):
-            columns.append([int(value) for value in values])
+            whole = [int(value) for value in values]
+            if samples is not None and fit_sum(whole, samples) is None:
+                return None
+            columns.append(whole)
         elif pattern.takes_floats:
             columns.append(values)
         else:

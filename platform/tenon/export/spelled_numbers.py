@@ -2,8 +2,8 @@
 
 Each capture has the number of its own size, and so has each graph that is lowered at one size.
 ``spell_numbers`` replaces it, in several of these graphs, by the same calls, which compute it from a size in
-float64. Whole numbers, as ``n // 2`` beside a tensor of floats, become integers, whose expression is found
-with those of all integers.
+float64. Whole numbers that were computed from sizes, as ``n // 2`` beside a tensor of floats, become
+integers, whose expression is found with those of all integers; not those that a table has for sizes.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ def spell_numbers(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes]) -> 
             numbers = [node.args[index] for node in nodes]
             if any(number.__class__ is not float for number in numbers) or len(set(numbers)) == 1:
                 continue
-            if _are_sizes(numbers):
+            if _are_sizes(numbers) and all(
+                index in graph.traced_arguments.get(node, ())
+                for graph, node in zip(graphs, nodes, strict=True)
+            ):
                 spells = [functools.partial(_spell_size, size=int(number)) for number in numbers]
             else:
                 formula = fit_float(numbers, samples)

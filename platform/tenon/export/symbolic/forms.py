@@ -133,6 +133,8 @@ def quotient(size: Expression, shift: int, divisor: int) -> Expression:
 
     >>> quotient(sizes.parse("(width + 3)//4 - 1", ["width"]), 2, 2)
     (width + 7)//8
+    >>> quotient(sizes.parse("4*width", ["width"]), 2, 4)
+    width
     """
     inner, added = size, 0
     if (
@@ -145,6 +147,12 @@ def quotient(size: Expression, shift: int, divisor: int) -> Expression:
         within = inner.args[1]
         assert isinstance(within, int)
         return quotient(inner.args[0], (added + shift) * within, within * divisor)
+    if divisor > 1 and inner.function == "mul" and isinstance(inner.args[0], int):
+        factor, rest = divmod(inner.args[0], divisor)
+        if not rest:
+            whole = plus(times(factor, _size(inner.args[1])), (added + shift) // divisor)
+            assert isinstance(whole, Expression)
+            return whole
     total = plus(inner, added + shift)
     assert isinstance(total, Expression)
     return total if divisor == 1 else Expression("floordiv", (total, divisor))

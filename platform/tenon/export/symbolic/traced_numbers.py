@@ -314,6 +314,11 @@ class TracedFloat(float):
         return float, (self.plain,)
 
 
+def is_traced(value: object) -> bool:
+    """Whether a number is traced."""
+    return type(value) is TracedSize or type(value) is TracedFloat
+
+
 def untraced(value: Nested) -> Any:  # a nest of any type
     """Return a nest with plain numbers in place of traced ones; the nest itself if it has none."""
     kind = type(value)
