@@ -9,8 +9,8 @@ arguments whose expressions are found with those of all integers, and other floa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _FLOAT64 = np.dtype(np.float64)
 class Found(NamedTuple):
     """An array as a pattern: what has to be the same at all sizes, and numbers that need not be."""
 
-    form: Hashable
+    form: tuple[Any, ...]  # texts and numbers
     numbers: tuple[float, ...]
 
 
@@ -234,7 +234,7 @@ def _triangle(array: np.ndarray) -> Found | None:
 
 
 def _triangular(f: Namespace, x: Value, array: np.ndarray, found: Found) -> Value:
-    _, _, above, below, _ = found.form  # type: ignore[misc]  # as made above
+    _, _, above, below, _ = found.form
     return _two_values(f, x, array, f.gt(_offsets(f, x, array), found.numbers[0]), (above, below))
 
 
@@ -258,7 +258,7 @@ def _diagonal(array: np.ndarray) -> Found | None:
 
 
 def _on_diagonal(f: Namespace, x: Value, array: np.ndarray, found: Found) -> Value:
-    _, _, on, off, _ = found.form  # type: ignore[misc]  # as made above
+    _, _, on, off, _ = found.form
     return _two_values(f, x, array, f.eq(_offsets(f, x, array), found.numbers[0]), (on, off))
 
 
