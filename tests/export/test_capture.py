@@ -178,6 +178,11 @@ def test_wrong_arguments_are_named():
         graph.run(tenon.ones(2, 4))
     with pytest.raises(DTypeError, match="argument 'image' has dtype int64, but float32"):
         graph.run(tenon.ones(2, 3, dtype=tenon.int64))
+    with pytest.raises(
+        ArgumentError, match=r"takes \(\*\), but was given \(\[\[\*, .*Pass arguments"
+    ) as caught:
+        graph.run(tenon.ones(200, 30).tolist())
+    assert len(str(caught.value)) < 1000
     with pytest.raises(ArgumentError, match="does not take the 2 examples"):
         capture(Net(), tenon.ones(2, 4), tenon.ones(1))
 

@@ -15,6 +15,7 @@ from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, CaptureError
 from tenon.export.values import same_structure
 from tenon.nn.module import Module
+from tenon.serialize.limits import cut
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
 
@@ -107,13 +108,13 @@ class Signature:
 
 
 def described(spec: TreeSpec) -> str:
-    """Return the structure of ``(args, kwargs)`` as text: ``(*, [*, *], mask=*)``."""
+    """Return the structure of ``(args, kwargs)`` as text, cut if it is long: ``(*, [*, *], mask=*)``."""
     args, kwargs = spec.children_specs
     parts = [_text(child) for child in args.children_specs]
     parts += [
         f"{name}={_text(child)}" for name, child in zip(kwargs.context[0], kwargs.children_specs, strict=True)
     ]
-    return f"({', '.join(parts)})"
+    return cut(f"({', '.join(parts)})")
 
 
 def _text(spec: TreeSpec) -> str:
