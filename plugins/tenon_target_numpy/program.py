@@ -28,6 +28,8 @@ _QUESTIONS = {"eq": "{} == {}", "lt": "{} < {}", "le": "{} <= {}", "gt": "{} > {
 _USED = {"state", "numbers", "np", "math"} | set(dir(builtins)) - {"input"}
 #: The largest constant that is written in the code.
 _SHORT = 8
+#: Ops that return their operand, whose text is the operand's: arrays are not changed in place.
+_SAME = frozenset({"alias", "clone", "contiguous", "ordered"})
 #: The size in bytes from which a result is deleted after its last use.
 _LARGE = 1 << 16
 
@@ -225,7 +227,7 @@ class Program:
                 self.lines.append(f"{name} = {name}.astype(np.float16)")
 
     def _assign(self, node: Node, text: str) -> None:
-        if node.name in ("alias", "contiguous", "clone", "ordered"):
+        if node.name in _SAME:
             self.texts[node.out()] = text
             return
         self.texts[node.out()] = name = self._numbered(node.name)
@@ -275,12 +277,20 @@ def reads_hidden(node: Node, read: set[Ref]) -> bool:
 
 
 def _last_readers(graph: CapturedGraph) -> dict[Node, list[Ref]]:
-    """Map each call to the results whose last use it is."""
-    kept = set(graph.roots())
+    """Map each call to the results whose last use it is.
+
+    A use of a result without a variable of its own is one of its operands.
+    """
+    sources: dict[Ref, list[Ref]] = {}
+    for node in graph.calls:
+        if node.name in _SAME:
+            sources[node.out()] = [each for ref in node.refs for each in sources.get(ref, [ref])]
+    kept = {each for ref in graph.roots() for each in sources.get(ref, [ref])}
     last: dict[Ref, Node] = {}
     for node in graph.nodes:
         for ref in node.refs:
-            last[ref] = node
+            for each in sources.get(ref, [ref]):
+                last[each] = node
     result: dict[Node, list[Ref]] = {}
     for ref, node in last.items():
         if ref not in kept and ref.node.kind == "call" and node.kind == "call":

@@ -15,6 +15,8 @@ from tenon import nn
 from tenon.export import capture
 from tenon.export.vectors import make_vectors
 from tenon.nn import functional as F
+from tenon.testing.suites.target_models import MODELS, Example
+from tenon_target_numpy import program
 from tenon_target_numpy.target import NumpyTarget
 
 #: Runs a file with a path that has a folder with NumPy only, and shows what was imported.
@@ -364,3 +366,32 @@ def test_arguments_with_names_of_builtins(tmp_path):
 def test_the_runner_has_only_the_functions_that_it_uses(written, runner):
     assert {"linear", "gelu", "erfc"} <= set(runner)
     assert {"conv", "softmax", "sigmoid", "max_pool"}.isdisjoint(runner)
+
+
+def moved(x):
+    y = x * 2
+    z = y.t().contiguous()
+    a = z.view(-1) + 1
+    b = z.clone()
+    c = z.sum() + y.detach().sum()
+    d = b.t() - y
+    if (x * 3).sum() > 0:
+        d = d + c
+    return a, d, z.contiguous(), b
+
+
+@pytest.mark.parametrize(
+    "name", ["moved", *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(MODELS))]
+)
+def test_results_are_deleted_after_their_last_use(name, tmp_path, monkeypatch):
+    """Large ones are, here all: none is read, or deleted again, afterwards."""
+    monkeypatch.setattr(program, "_LARGE", 0)
+    tenon.manual_seed(0)
+    example = Example(moved, (tenon.ones(3, 4),)) if name == "moved" else MODELS[name]()
+    graph = capture(example.model, *example.args, guards=name == "moved")
+    vectors = make_vectors(graph, [example.args])
+
+    NumpyTarget().write(NumpyTarget().lowered(graph), vectors, tmp_path)
+
+    assert "\n    del " in (tmp_path / "runner.py").read_text()
+    assert vectors.excess(NumpyTarget().run(tmp_path, [run.inputs for run in vectors.runs])) <= 1
