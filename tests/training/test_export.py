@@ -115,13 +115,12 @@ def test_all_targets_of_a_compressed_run(run, tmp_path, options):
     assert checked.exit_code == 0, checked.output
 
 
-def test_a_range_of_few_sizes_is_written_or_refused(run, tmp_path):
-    few = call("export", run, "--to", "numpy", "-o", tmp_path / "few", "--max-batch-size", 4)
-    fewer = call("export", run, "--to", "numpy", "-o", tmp_path / "fewer", "--max-batch-size", 2)
+@pytest.mark.parametrize("most", [4, 2])
+def test_a_range_of_few_sizes_is_written(run, tmp_path, most):
+    few = call("export", run, "--to", "numpy", "-o", tmp_path / "few", "--max-batch-size", most)
 
     assert few.exit_code == 0, few.output
     assert call("verify", tmp_path / "few").exit_code == 0
-    assert fewer.exit_code == 2 and "fewer than three sizes above 1" in fewer.output
 
 
 def test_a_training_step_is_exported(run, tmp_path):

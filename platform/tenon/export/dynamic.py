@@ -214,13 +214,20 @@ def transformed(
     """
     if not graph.symbols:
         return transform(graph)
-    axes = axes_of(graph)
-    samples = next(
-        (s for s in sample_sizes(graph.symbols, axes) if all(map(graph.permits, s))),
-        None,
-    )
+    axes, symbols = axes_of(graph), graph.symbols
+    samples = _permitted(graph, axes)
+    if samples is None:  # shapes and calls beyond the range are the same, or the graph does not hold there
+        graph = graph.copy()
+        graph.symbols = {name: each.bounded(each.least, None) for name, each in symbols.items()}
+        samples = _permitted(graph, axes)
+        if samples is not None:
+            try:
+                for sizes in samples:
+                    graph.at(**sizes)
+            except ShapeError:
+                samples = None
     if samples is None:
-        ranges = ", ".join(f"{name} from {s.least} to {s.most}" for name, s in graph.symbols.items())
+        ranges = ", ".join(f"{name} from {s.least} to {s.most}" for name, s in symbols.items())
         guarded = f" for which {graph.size_guards[0].text()}" if graph.size_guards else ""
         raise LoweringError(
             f"{ranges}: there are fewer than three sizes above 1 to compare{guarded}. Widen the range, or "
@@ -233,7 +240,13 @@ def transformed(
     graphs = [at(sizes) for sizes in samples]
     result = merged(graphs, samples, graph.symbols, at, spell_numbers if spell else None)
     result.size_guards = list(graph.size_guards)
-    return at_example(result, graph.symbols, axes, graph.example)
+    return at_example(result, symbols, axes, graph.example)
+
+
+def _permitted(graph: CapturedGraph, axes: Axes) -> Sequence[Sizes] | None:
+    """Return sizes to compare that the guards permit; None if the ranges have too few."""
+    found = (each for each in sample_sizes(graph.symbols, axes) if all(map(graph.permits, each)))
+    return next(found, None)
 
 
 def at_example(

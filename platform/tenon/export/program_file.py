@@ -1,7 +1,7 @@
 """Files of exported programs: archives of ``graph.json`` and ``weights.safetensors``, see ``archive.py``.
 
 Both are those of a bundle, see ``bundle.py``. ``program.json`` has the names of arguments and of buffers that
-are not persistent.
+are not persistent; the weights have the tensors of the example too.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tenon.export.json_types import Json
 from tenon.nn.parameter import Parameter
 
 GRAPH, PROGRAM = "graph.json", "program.json"
+#: Before the number of an argument: the name of its tensor in the example that the program was exported with.
+_EXAMPLE = "example/"
 
 
 def save(
@@ -32,7 +34,8 @@ def save(
         "temporary": sorted(ep.names.temporary),
         "frozen": frozen,
     }
-    archive.write(f, {GRAPH: document, PROGRAM: names}, arrays, extra_files)
+    example = {f"{_EXAMPLE}{number}": array for number, array in enumerate(ep.captured.example)}
+    archive.write(f, {GRAPH: document, PROGRAM: names}, arrays | example, extra_files)
 
 
 def load(
@@ -53,12 +56,18 @@ def load(
             name: archive.member(opened, f"extra/{name}", schema.MAX_FILE).decode()
             for name in extra_files or ()
         }
+    example = [arrays.pop(f"{_EXAMPLE}{i}") for i in range(len(arrays)) if f"{_EXAMPLE}{i}" in arrays]
     graph = schema.from_document(document, arrays, source)
+    given = [(tuple(t.raw.shape), t.raw.dtype) for t in example]
+    if example and given != [(node.avals[0].shape, node.avals[0].dtype) for node in graph.arguments]:
+        raise BundleError(f"{source}: the example has other shapes or dtypes than the arguments.")
+    graph.example = [tensor.raw for tensor in example]
     for node in graph.states:
         if graph.signature.states[node.label] == "parameter":
             trained = node.label not in frozen and node.value.is_floating_point()
             node.value = Parameter(node.value, trained)
-    program = ExportedProgram(graph, names=names)
+    inputs = graph.signature.arguments_of(example) if len(example) == len(graph.arguments) else None
+    program = ExportedProgram(graph, inputs, names)
     if extra_files is not None:
         extra_files.update(extras)
     return program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import click
@@ -27,14 +27,15 @@ from tenon.plugins import registry
 from tenon.serialize.checkpoint import is_checkpoint
 from tenon.tensors.pytree import tree_flatten
 from tenon.tensors.tensor import Tensor
-from tenon.training import runs
+from tenon.training import export_files, runs
 from tenon.training.session import Session
 from tenon.training.step import local_step
 
 #: The runs of the test vectors, each a batch of other samples; of a training step they follow one another.
 _RUNS, _STEPS = 3, 10
-#: Options that a bundle, whose graph is captured, has no use for.
-_OF_RUNS = frozenset({"batch_size", "train", "any_batch_size", "max_batch_size", "data", "origin", "trust"})
+#: Options that files whose graph is captured have no use for, and those that a bundle has none for beside.
+_OF_RUNS = frozenset({"train", "data", "origin", "trust"})
+_OF_BATCHES = frozenset({"batch_size", "any_batch_size", "max_batch_size"})
 
 
 @click.command()
@@ -69,9 +70,9 @@ def export(
     """Write the model of RUN_OR_FILE to a folder that checks itself.
 
     RUN_OR_FILE is the folder of a finished run, one of its checkpoints, the folder or model.safetensors that
-    `tenon compress` made of it (with --run RUN if that is elsewhere), or a bundle, which is written again for
-    other targets. The folder has the
-    graph, the weights, test vectors, and what each target needs: `tenon verify DIR` runs them.
+    `tenon compress` made of it (with --run RUN if that is elsewhere), a file of torch.export.save or
+    torch.jit.save, or a bundle, which is written again for other targets. The folder has the graph, the
+    weights, test vectors, and what each target needs: `tenon verify DIR` runs them.
     """
     try:
         if runs.is_launched():
@@ -80,10 +81,14 @@ def export(
             raise ConfigError(f"--max-batch-size {max_batch_size} is less than --batch-size {batch_size}.")
         chosen = _targets(targets)
         bundles.free_place(output, overwrite)
+        model = None
         if (run / bundles.MANIFEST).is_file():
-            _refuse_options_of_runs()
-            graph, calls = _of_bundle(run)
-            model = None
+            _refuse_options_of_runs("a bundle", _OF_RUNS | _OF_BATCHES)
+            graph, calls = export_files.of_bundle(run)
+        elif export_files.has_graph(run):
+            _refuse_options_of_runs("a program or trace", _OF_RUNS)
+            given = batch_size if _is_given("batch_size") else None
+            graph, calls = export_files.graph_of(run, given, any_batch_size, max_batch_size)
         else:
             session = _opened(run, train, data, trust, origin)
             changes = any_batch_size or max_batch_size is not None
@@ -103,25 +108,17 @@ def _targets(names: str) -> list[Target]:
     return [bundles.target_named(name) for name in dict.fromkeys(given) if name not in ("", "bundle")]
 
 
-def _refuse_options_of_runs() -> None:
-    """Raise ConfigError for options that say how to capture: the graph of a bundle is captured already."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        if name in _OF_RUNS and (context.get_parameter_source(name) is not ParameterSource.DEFAULT):
+def _is_given(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is not ParameterSource.DEFAULT
+
+
+def _refuse_options_of_runs(what: str, names: Collection[str]) -> None:
+    """Raise ConfigError for options of ``names``, which say how to capture: ``what`` is captured already."""
+    for parameter in click.get_current_context().command.params:
+        if parameter.name in names and _is_given(parameter.name):
             raise ConfigError(
-                f"the graph of a bundle is captured already; {parameter.opts[0]} needs the folder of the run."
+                f"the graph of {what} is captured already; {parameter.opts[0]} needs the folder of the run."
             )
-
-
-def _of_bundle(folder: Path) -> tuple[CapturedGraph, list[tuple[Nested, ...]]]:
-    """Return the graph of a bundle, and the arguments of its vectors."""
-    read = bundles.load(folder)
-    calls = []
-    for vector in read.vectors.runs:
-        read.graph.example = vector.inputs
-        calls.append(read.graph.example_arguments())
-    return read.graph, calls
 
 
 def _opened(run: Path, train: bool, data: str | None, trust: bool, origin: Path | None) -> Session:
