@@ -1,6 +1,7 @@
 """``torch.jit.trace``: traced functions and modules compute, train, move and copy as what was traced."""
 
 import copy
+import io
 import pickle
 from collections import OrderedDict, namedtuple
 
@@ -470,3 +471,14 @@ def test_sizes_at_which_a_graph_module_fails_print_nothing(capsys):
     traced = jit.trace(tenon.fx.symbolic_trace(Split()), tenon.ones(2, 4))
     assert traced(tenon.ones(5, 4)).shape == (10, 2)
     assert capsys.readouterr() == ("", "")
+
+
+def test_models_whose_members_are_computed_are_traced(capsys):
+    model, x = nn.Sequential(nn.Linear(8, 16), nn.ReLU()).eval(), tenon.randn(4, 8)
+    quantized, _ = tenon.quantize(model, "int8-dynamic", example=x)
+    assert quantized[0].weight.dtype is not quantized[0]._buffers["weight"].dtype
+
+    traced = jit.trace(quantized, x)
+    for each in (traced, jit.load(io.BytesIO(traced.save_to_buffer()))):
+        assert tenon.allclose(each(x), quantized(x))
+        assert tenon.allclose(each.get_submodule("0")(x), quantized[0](x))

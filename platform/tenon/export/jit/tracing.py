@@ -223,20 +223,16 @@ def traced_method(
 
 
 def stored_owner(function: Traceable, stored: SimpleNamespace) -> object:
-    """Return an object on which a program of ``function`` can run: the module, with ``stored``."""
+    """Return an object on which a program of ``function`` can run: a module like it, with ``stored``.
+
+    It has the members that the trace will have: those of the module itself may compute what they return.
+    """
     module = function if isinstance(function, Module) else getattr(function, "__self__", None)
-    return _Owner(module if isinstance(module, Module) else None, stored)
-
-
-class _Owner:
-    """Has what the generated function of a program reads: members of a module, and stored tensors."""
-
-    def __init__(self, module: Module | None, stored: SimpleNamespace) -> None:
-        self._module = module
-        setattr(self, STORE, stored)
-
-    def __getattr__(self, name: str) -> Any:  # of any type
-        return getattr(self._module, name)
+    if not isinstance(module, Module):
+        return SimpleNamespace(**{STORE: stored})
+    owner = mirrored(module, TopLevelTracedModule, {})
+    owner.__dict__[STORE] = stored
+    return owner
 
 
 def _sizes(recording: Recording, graph: CapturedGraph, dynamic: Dynamic | None) -> Sizes:
