@@ -259,7 +259,7 @@ class CapturedGraph(Graph):
             Guard(moved(g.value), g.question, moved(g.other), g.answer, g.where) for g in self.guards
         ]
         result.size_guards = list(self.size_guards)
-        result.decisions = self.decisions.moved(moved)
+        result.decisions = self.decisions.moved(moved, nodes)
         result.traced_arguments = {nodes[n]: each for n, each in self.traced_arguments.items() if n in nodes}
         return result
 

@@ -73,7 +73,7 @@ def _compared(
     """Return the first of ``graphs`` with expressions, and sizes that decide between others that fit too."""
     first = graphs[0]
     positions = [{node: i for i, node in enumerate(graph.nodes)} for graph in graphs]
-    fitter = Fitter(samples, symbols, excluded)
+    fitter = Fitter(samples, symbols, excluded, first.decisions)
     for nodes in zip(*(graph.nodes for graph in graphs), strict=False):
         _compare_kinds(nodes)
         own = [{path for path, _ in integers(node)} for node in nodes]

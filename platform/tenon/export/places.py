@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from tenon.engine.aval import Aval
@@ -28,13 +28,28 @@ def expressions(node: Node) -> Iterator[tuple[Path, Expression]]:
             yield path, value
 
 
+def integers_in(
+    args: Sequence[NodeArgument], attrs: Mapping[str, NodeArgument]
+) -> Iterator[tuple[Path, int]]:
+    """Yield the integers in arguments and attrs, also of subclasses of int, with their places."""
+    for path, value in _of_call(args, attrs):
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield path, value
+
+
 def _values(node: Node) -> Iterator[tuple[Path, NodeArgument]]:
     for index, aval in enumerate(node.avals):
         for axis, extent in enumerate(aval.shape):
             yield ("shape", index, axis), extent
-    for index, arg in enumerate(node.args):
+    yield from _of_call(node.args, node.attrs)
+
+
+def _of_call(
+    args: Sequence[NodeArgument], attrs: Mapping[str, NodeArgument]
+) -> Iterator[tuple[Path, NodeArgument]]:
+    for index, arg in enumerate(args):
         yield from _inside(("args", index), arg)
-    for name, value in node.attrs.items():
+    for name, value in attrs.items():
         yield from _inside(("attrs", name), value)
 
 

@@ -22,7 +22,9 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import CaptureError
 from tenon.export.captured import CapturedGraph, Guard
 from tenon.export.effects.assigned import AssignedTensors
-from tenon.export.symbolic.traced_numbers import is_traced, untraced
+from tenon.export.places import Path
+from tenon.export.sizes import Expression
+from tenon.export.symbolic.traced_numbers import is_traced, traced_places, untraced
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.graph.recorder import Recorder
 from tenon.graph.scalars import Reading, Scalar
@@ -88,8 +90,10 @@ class CaptureRecorder(Recorder):
     def run(self, op: Op, args: Arguments, attrs: Attrs) -> Nested:
         """Execute ``op`` and record it; a composite as its parts, unless it is to stay whole."""
         traced: tuple[int, ...] = ()
+        computed: dict[Path, Expression] = {}
         if self.any_size:
             traced = tuple(i for i, arg in enumerate(args) if is_traced(arg))
+            computed = traced_places(args, attrs)
             args, attrs = untraced(args), untraced(attrs)
         make = attrs.get("make")
         if isinstance(make, Draw) and make.generator is not None:
@@ -101,6 +105,8 @@ class CaptureRecorder(Recorder):
         result = super().run(op, args, attrs)
         if traced and self.graph.nodes[-1].op is op:
             self.captured.traced_arguments[self.graph.nodes[-1]] = traced
+        if computed and self.graph.nodes[-1].op is op:
+            self.captured.decisions.computed[self.graph.nodes[-1]] = computed
         return result
 
     def made(self, array: Array) -> None:

@@ -17,6 +17,7 @@ from tenon.export.places import Path, integers
 from tenon.export.sizes import Expression, Size, Sizes, at, symbol
 from tenon.export.symbolic.forms import Observed, argument_forms, forms
 from tenon.export.symbolic.inferred import inferred_at
+from tenon.export.symbolic.size_guards import Decisions
 from tenon.graph.graph import Node, NodeArgument, Ref
 
 if TYPE_CHECKING:
@@ -46,7 +47,11 @@ class Fitter:
     """Finds the expressions of one node after the other, from those of the nodes before."""
 
     def __init__(
-        self, samples: Sequence[Sizes], symbols: Mapping[str, Symbol], excluded: Sequence[Sizes] = ()
+        self,
+        samples: Sequence[Sizes],
+        symbols: Mapping[str, Symbol],
+        excluded: Sequence[Sizes] = (),
+        decisions: Decisions | None = None,
     ) -> None:
         self.samples = list(samples)
         #: Further sizes, for which the nodes so far hold; none of ``excluded``, which the function refuses.
@@ -59,6 +64,8 @@ class Fitter:
         self._found: dict[str, dict[Path, Expression]] = {}
         #: Numbers of probes at which the present node has other shapes than its expressions say.
         self._outside: set[int] = set()
+        #: What Python computed from sizes, beside decisions.
+        self._decisions = Decisions() if decisions is None else decisions
 
     def add(self, nodes: Sequence[Node]) -> None:
         """Find the expressions in ``nodes``, the same node at each of the samples."""
@@ -70,10 +77,12 @@ class Fitter:
             isinstance(size, Expression) for shape in shapes for size in shape
         ):
             return
-        key = repr((node.kind, node.name, self._form(node.args), self._form(node.attrs), observed))
+        computed = self._decisions.computed_in(node, self.symbolic)
+        form = node.kind, node.name, self._form(node.args), self._form(node.attrs), observed
+        key = repr((*form, computed) if computed else form)
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = self._searched(key, node, shapes, observed)
+            found = self._found[key] = self._searched(key, node, shapes, observed, computed)
         if found:
             self.symbolic[node] = dict(found)
 
@@ -83,6 +92,7 @@ class Fitter:
         node: Node,
         shapes: Sequence[Sequence[Size]],
         observed: Mapping[Path, tuple[int, ...]],
+        computed: Mapping[Path, Size],
     ) -> dict[Path, Expression]:
         """Return the expressions of a call that is like no earlier one of this capture."""
         before = (key, *(repr(part) for part in (self.samples, self.probes, self.undecided, [*self._known])))
@@ -90,7 +100,7 @@ class Fitter:
         if known is not None:
             self.probes, self.undecided, self._known = (part.copy() for part in known[1])
             return known[0]
-        found = self._of_node(node, shapes, observed)
+        found = self._of_node(node, shapes, observed, computed)
         if " at 0x" not in key and "..." not in key:  # objects and large arrays whose text is not all of them
             if len(_SEARCHED) >= _MOST_SEARCHED:
                 _SEARCHED.clear()
@@ -100,13 +110,22 @@ class Fitter:
         return found
 
     def _of_node(
-        self, node: Node, shapes: Sequence[Sequence[Size]], observed: Mapping[Path, tuple[int, ...]]
+        self,
+        node: Node,
+        shapes: Sequence[Sequence[Size]],
+        observed: Mapping[Path, tuple[int, ...]],
+        computed: Mapping[Path, Size],
     ) -> dict[Path, Expression]:
         divisors = _divisors(observed)
         choices: dict[Path, list[Expression]] = {}
         for path, values in observed.items():
             if path[0] != "shape" and len(set(values)) > 1:
                 seen = Observed(values, self.samples, self._known)
+                known = computed.get(path)
+                if isinstance(known, Expression) and seen.fits(known):
+                    choices[path] = [known]
+                    self._known[known] = None
+                    continue
                 candidates = _expressions(seen, argument_forms(seen, shapes, divisors))
                 choices[path] = list(itertools.islice(candidates, _COMPARED))
                 if not choices[path]:

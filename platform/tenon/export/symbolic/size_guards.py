@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.errors import CaptureError, ShapeError
+from tenon.export import places
 from tenon.export.sizes import Expression, Size, Sizes, at
 from tenon.export.symbolic.arithmetic import combine, difference_range, substituted
-from tenon.graph.graph import Ref
+from tenon.graph.graph import Node, Ref
 from tenon.graph.scalars import COMPARISONS, QUESTIONS, question_text
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class Decisions:
     refused: list[Refused] = field(default_factory=list)
     #: Quotients and rests, their values and places: if one is the same in all captures, a guard says so.
     quotients: dict[Expression, tuple[int, str]] = field(default_factory=dict)
+    #: Call -> the expressions of integers among its arguments and attrs that were computed from sizes.
+    computed: dict[Node, dict[places.Path, Expression]] = field(default_factory=dict)
 
     def add(self, guard: SizeGuard) -> None:
         """Add a comparison, unless its answer is always the same."""
@@ -140,15 +143,29 @@ class Decisions:
             *(guard.symbols for guard in self.guards.values()),
             *(each.symbols for each in self.refused),
             *(each.symbols for each in self.quotients),
+            *(each.symbols for own in self.computed.values() for each in own.values()),
         )
 
-    def moved(self, move: Callable[[Ref], Ref]) -> Decisions:
-        """Return the same decisions about other values."""
+    def moved(self, move: Callable[[Ref], Ref], nodes: Mapping[Node, Node] | None = None) -> Decisions:
+        """Return the same decisions about other values, and other ``nodes`` in place of the present ones."""
         if not self.leaves:
             return self
         used = self._used()
         leaves = {name: (move(ref), axis) for name, (ref, axis) in self.leaves.items() if name in used}
-        return Decisions(leaves, self.guards, self.refused, self.quotients)
+        computed = self.computed
+        if nodes is not None:
+            computed = {nodes[node]: own for node, own in computed.items() if node in nodes}
+        return Decisions(leaves, self.guards, self.refused, self.quotients, computed)
+
+    def computed_in(
+        self, node: Node, symbolic: Mapping[Node, Mapping[places.Path, Expression]]
+    ) -> dict[places.Path, Size]:
+        """Return what gives the integers of ``node`` that were computed from sizes, those of ``symbolic``."""
+        result: dict[places.Path, Size] = {}
+        for path, own in self.computed.get(node, {}).items():
+            known = {name: _size_in(symbolic, *self.leaves[name]) for name in own.symbols}
+            result[path] = substituted(own, known)
+        return result
 
     def differ(self, other: Decisions) -> tuple[SizeGuard, SizeGuard] | None:
         """Return the first comparison with another answer in ``other``, a capture of the same function."""
@@ -203,7 +220,11 @@ def _symbols(size: Size) -> set[str]:
 
 def _size(graph: CapturedGraph, ref: Ref, axis: int) -> Size:
     """Return a size of a value of ``graph``, as an expression of its symbols."""
-    own: Mapping[tuple[object, ...], Expression] = graph.symbolic.get(ref.node, {})
+    return _size_in(graph.symbolic, ref, axis)
+
+
+def _size_in(symbolic: Mapping[Node, Mapping[places.Path, Expression]], ref: Ref, axis: int) -> Size:
+    own = symbolic.get(ref.node, {})
     return own.get(("shape", ref.index, axis), ref.aval.shape[axis])
 
 

@@ -61,6 +61,25 @@ class SizeTracer:
         return TracedSize.of(int(size), self.tracing, symbol(name))
 
 
+def _cut(total: int, step: int) -> list[int]:
+    """Return the sizes of the parts of an axis of size ``total`` that is cut at every ``step``."""
+    count = 1
+    while count * step < total:
+        count += 1
+    return [step] * (count - 1) + [total - (count - 1) * step]
+
+
+def _chunks(total: int, chunks: int) -> list[int]:
+    """Return the sizes of the ``chunks`` of an axis of size ``total``; they may be fewer."""
+    step = (total + chunks - 1) // chunks
+    count = 1
+    if chunks == 2:
+        count = 1 if total == 1 else 2
+    while chunks > 2 and count < chunks and count * step < total:
+        count += 1
+    return [step] * (count - 1) + [total - (count - 1) * step]
+
+
 @contextlib.contextmanager
 def traced_sizes(tracer: SizeTracer) -> Iterator[None]:
     """Trace the sizes of tensors in the block. There is one recorder, and so one block, at a time."""
@@ -91,7 +110,16 @@ def traced_sizes(tracer: SizeTracer) -> Iterator[None]:
         setattr(Tensor, name, value)
 
     def requested(kind: str, shape: tuple[int, ...], sizes: Any) -> Any:  # as ``shape_requests.Sizes``
-        return shape_requests.answer(kind, shape, untraced(sizes))
+        answered = shape_requests.answer(kind, untraced(shape), untraced(sizes))
+        parts: Any = None  # a list of sizes
+        if kind == "chunks" and type(shape[0]) is TracedSize:
+            parts = _chunks(shape[0], sizes)
+        elif kind == "cut" and isinstance(sizes, list | tuple):
+            parts = list(sizes)
+        elif kind == "cut" and sizes > 0 and type(shape[0]) is TracedSize:
+            parts = _cut(shape[0], sizes)
+            return parts if untraced(sizes) == answered else answered
+        return parts if parts is not None and untraced(parts) == list(answered) else answered
 
     try:
         with shape_requests.handled_by(requested):

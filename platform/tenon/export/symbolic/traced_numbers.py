@@ -8,10 +8,11 @@ capture has ended they are plain numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias
 
 from tenon.engine.types import Nested
+from tenon.export.places import Path, integers_in
 from tenon.export.sizes import FUNCTIONS, Expression
 from tenon.export.symbolic.size_guards import Opaque, Traced, computed, symbols_of
 from tenon.export.symbolic.tracing import Number, Tracing, number
@@ -317,6 +318,15 @@ class TracedFloat(float):
 def is_traced(value: object) -> bool:
     """Whether a number is traced."""
     return type(value) is TracedSize or type(value) is TracedFloat
+
+
+def traced_places(args: Sequence[object], attrs: Mapping[str, object]) -> dict[Path, Expression]:
+    """Return the expressions of the integers in arguments and attrs that were computed from sizes."""
+    return {
+        path: value.size
+        for path, value in integers_in(args, attrs)
+        if type(value) is TracedSize and isinstance(value.size, Expression)
+    }
 
 
 def untraced(value: Nested) -> Any:  # a nest of any type

@@ -44,9 +44,9 @@ class Splitting(Family):
         axis = self._cut("split", dim)
         total = self.raw.shape[axis]
         if WATCHERS.requested_sizes is not None:
-            split_size = WATCHERS.requested_sizes("cut", (total,), split_size)
+            split_size = WATCHERS.requested_sizes("cut", (self.shape[axis],), split_size)
         if isinstance(split_size, (list, tuple)):
-            parts = tuple(int(s) for s in split_size)
+            parts = tuple(s if s.__class__ is int else int(s) for s in split_size)
             if sum(parts) != total or min(parts, default=0) < 0:
                 raise ShapeError(
                     f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at"
@@ -79,7 +79,8 @@ class Splitting(Family):
         if total == 0:
             return f.split(self, sizes=(0,) * chunks, axis=axis)
         if WATCHERS.requested_sizes is not None:
-            return f.split(self, sizes=tuple(WATCHERS.requested_sizes("chunks", (total,), chunks)), axis=axis)
+            sizes = WATCHERS.requested_sizes("chunks", (self.shape[axis],), chunks)
+            return f.split(self, sizes=tuple(sizes), axis=axis)
         return self.split(-(-total // chunks), axis)
 
     @as_function()
@@ -130,8 +131,8 @@ class Splitting(Family):
         if isinstance(indices_or_sections, int):
             if indices_or_sections <= 0:
                 raise ShapeError(f"number of sections must be larger than 0, got {indices_or_sections}")
-            base, extra = divmod(total, indices_or_sections)
-            return self.split([base + 1] * extra + [base] * (indices_or_sections - extra), axis)
+            size, count = self.shape[axis], indices_or_sections
+            return self.split([(size + count - 1 - i) // count for i in range(count)], axis)
         cuts = [0, *(min(max(i + total if i < 0 else i, 0), total) for i in indices_or_sections), total]
         return tuple(self.narrow(axis, a, max(b - a, 0)) for a, b in itertools.pairwise(cuts))
 

@@ -1,0 +1,50 @@
+"""Axes of free sizes that are cut into parts: the sizes of these are computed as the code does."""
+
+import re
+
+import pytest
+
+import tenon
+from tenon.errors import CaptureError, ShapeError
+from tenon.export import capture
+
+CUT = {
+    "tensor_split": lambda x: x.tensor_split(3),
+    "tensor_split at indices": lambda x: x.tensor_split((1, 3)),
+    "chunk in two": lambda x: x.chunk(2),
+    "chunk in three": lambda x: x.chunk(3),
+    "split in halves": lambda x: x.split(x.shape[0] // 2),
+    "split in a list": lambda x: x.split([1, x.shape[0] // 3, x.shape[0] - 1 - x.shape[0] // 3]),
+}
+
+
+@pytest.mark.together
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("example", [6, 10])
+def test_parts_have_the_sizes_of_the_function_or_are_refused(name, example):
+    function = CUT[name]
+
+    graph = capture(lambda x: [*function(x)], tenon.randn(example, 2), dynamic={"x": {0: "n"}})
+
+    right = []
+    for n in range(1, 15):
+        x = tenon.randn(n, 2)
+        try:
+            result = graph.run(x)
+        except ShapeError:
+            continue
+        expected = function(x)
+        assert [len(part) for part in result] == [len(part) for part in expected], n
+        assert all(map(tenon.equal, result, expected)), n
+        right.append(n)
+    assert example in right
+    assert len(right) >= (7 if "halves" in name else 11)
+
+
+def test_a_number_of_parts_that_changes_is_refused_with_the_line():
+    def function(x):
+        return x.split(2)[0]
+
+    line = function.__code__.co_firstlineno + 1
+    with pytest.raises(CaptureError, match=re.escape(f"branches by sizes at {__file__}:{line}")):
+        capture(function, tenon.ones(6), dynamic={"x": {0: "n"}})
