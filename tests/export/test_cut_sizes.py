@@ -41,6 +41,25 @@ def test_parts_have_the_sizes_of_the_function_or_are_refused(name, example):
     assert len(right) >= (7 if "halves" in name else 11)
 
 
+@pytest.mark.parametrize("squeeze", [lambda x: x.squeeze(), lambda x: x.squeeze(0)])
+def test_axes_of_size_one_that_would_be_removed_are_refused(squeeze):
+    graph = capture(squeeze, tenon.ones(6, 1), dynamic={"x": {0: "n"}})
+
+    assert graph.run(tenon.ones(3, 1)).shape == squeeze(tenon.ones(3, 1)).shape
+    with pytest.raises(ShapeError, match=r"decided by n == 1 at .*test_cut_sizes.py"):
+        graph.run(tenon.ones(1, 1))
+    assert not capture(lambda x: x.squeeze(1), tenon.ones(6, 1), dynamic={"x": {0: "n"}}).size_guards
+
+
+def test_lists_of_indices_follow_the_sizes():
+    graph = capture(lambda x: x[[0, x.shape[0] - 1]], tenon.ones(6), dynamic={"x": {0: "n"}})
+
+    x = tenon.arange(9.0)
+    assert tenon.equal(graph.run(x), tenon.tensor([0.0, 8.0]))
+    with pytest.raises(CaptureError, match="made from Python data has other values"):
+        capture(lambda x: x[[0, x.shape[0] - 1, 1]], tenon.ones(6), dynamic={"x": {0: "n"}})
+
+
 def test_a_number_of_parts_that_changes_is_refused_with_the_line():
     def function(x):
         return x.split(2)[0]

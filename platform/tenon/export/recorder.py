@@ -94,6 +94,8 @@ class CaptureRecorder(Recorder):
         if self.any_size:
             traced = tuple(i for i, arg in enumerate(args) if is_traced(arg))
             computed = traced_places(args, attrs)
+            if op.name == "squeeze":
+                _decide_squeeze(args[0], attrs)
             args, attrs = untraced(args), untraced(attrs)
         make = attrs.get("make")
         if isinstance(make, Draw) and make.generator is not None:
@@ -321,6 +323,14 @@ class CaptureRecorder(Recorder):
                     "fixed shapes: use a form with a fixed shape (masked_fill, where), or leave this part "
                     "out."
                 )
+
+
+def _decide_squeeze(tensor: Tensor, attrs: Attrs) -> None:
+    """Compare the sizes by which ``squeeze`` removes axes with 1, so that guards state what it did."""
+    nothing_removed = tuple(attrs["shape"]) == tensor.raw.shape
+    if nothing_removed or not attrs["explicit"]:
+        for size in tensor.shape:
+            bool(size == 1)
 
 
 def states_alone(node: Node) -> set[Node] | None:

@@ -10,6 +10,7 @@ arguments whose expressions are found with those of all integers, and other floa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,6 +51,7 @@ def spell_constants(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes] | 
     while all(position < len(graph.nodes) for graph in graphs):
         nodes = [graph.nodes[position] for graph in graphs]
         position += 1
+        _hold_created(graphs, nodes)
         if any(node.kind != "constant" for node in nodes) or _same(nodes):
             continue
         for pattern in _PATTERNS:
@@ -58,6 +60,25 @@ def spell_constants(graphs: Sequence[CapturedGraph], samples: Sequence[Sizes] | 
                 for graph, node, own in zip(graphs, nodes, found, strict=True):
                     _replace(graph, node, own, pattern)
                 break
+
+
+def _hold_created(graphs: Sequence[CapturedGraph], nodes: Sequence[Node]) -> None:
+    """Turn unnamed tensors whose values differ, as the list of ``x[[0, n - 1]]``, into constants."""
+    first = nodes[0]
+    if any(node.kind != "input" or node.value is None for node in nodes):
+        return
+    if all(node.value is first.value for node in nodes):
+        return
+    for graph, node in zip(graphs, nodes, strict=True):
+        if graph.signature.states.get(node.label) != "tensor":
+            return
+    arrays = [node.value.raw for node in nodes]
+    if all(a.shape == arrays[0].shape and a.tobytes() == arrays[0].tobytes() for a in arrays):
+        return
+    for graph, node, array in zip(graphs, nodes, arrays, strict=True):
+        states = {name: kind for name, kind in graph.signature.states.items() if name != node.label}
+        graph.signature = replace(graph.signature, states=states)
+        node.kind, node.value, node.label = "constant", array, ""
 
 
 def _same(nodes: Sequence[Node]) -> bool:
