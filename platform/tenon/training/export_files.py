@@ -6,7 +6,6 @@ arguments: normally distributed floats, and the integers 0 and 1, which every ta
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -15,8 +14,8 @@ import numpy as np
 
 from tenon.engine.types import Array, Nested
 from tenon.errors import BundleError, ConfigError
+from tenon.export import archive, program_file
 from tenon.export import bundle as bundles
-from tenon.export import program_file
 from tenon.export.axes import axes_of, named_axes
 from tenon.export.captured import CapturedGraph
 from tenon.export.jit import content, restore
@@ -89,13 +88,13 @@ def with_free(graph: CapturedGraph, name: str) -> CapturedGraph:
 
 
 def _entries(file: Path) -> set[str]:
-    """Return the names in an archive; none if the file is no archive."""
-    if not file.is_file() or not zipfile.is_zipfile(file):
+    """Return the names in an archive; none if the file is no archive, or a damaged one."""
+    if not file.is_file():
         return set()
     try:
-        with zipfile.ZipFile(file) as archive:
-            return set(archive.namelist())
-    except zipfile.BadZipFile:
+        with archive.reading(file, str(file), "tenon.export.save") as opened:
+            return set(opened.namelist())
+    except BundleError:
         return set()
 
 
