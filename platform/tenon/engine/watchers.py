@@ -52,10 +52,10 @@ class Watchers:
     #: ``changes(op, x, args, attrs)`` is called before an in-place op, or function, without grad; true if it
     #: performed it.
     changes: Callable[[Any, Any, Arguments, Attrs], bool] | None
-    #: Is notified of arrays created, read by Python, or written outside of ops, by methods of these names
-    #: (``made``, ``reading``, ``verifying``, ``writing``, ``wrote``, ``copied``, ``exchanged``,
-    #: ``host_draw``, ``gradient_read``, ``gradient_set``); ``unsupported(what)`` raises for what it cannot
-    #: record.
+    #: Is notified of arrays created, read by Python, or written outside of ops, and of attributes of modules
+    #: that are assigned, by methods of these names (``made``, ``reading``, ``verifying``, ``writing``,
+    #: ``wrote``, ``copied``, ``exchanged``, ``host_draw``, ``gradient_read``, ``gradient_set``,
+    #: ``assigning``); ``unsupported(what)`` raises for what it cannot record.
     recorder: Any  # its class belongs to an upper layer
 
     def __init__(self) -> None:

@@ -262,6 +262,7 @@ class OperatorTracer:
     made = writing = reading = exchanged = unsupported = gradient_read = gradient_set = discard = refuse = (
         _ignored
     )
+    assigning = _ignored
 
 
 _active: OperatorTracer | None = None
