@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from tenon.fx.arguments import Function
+from tenon.fx.arguments import Function, is_named_tuple
 from tenon.fx.graph import Graph
 from tenon.fx.graph_module import GraphModule
 from tenon.fx.node import Argument
@@ -179,7 +179,7 @@ class Tracer(RootArguments):
             for name, module in self.root.named_modules():
                 if a is module:
                     return self.create_node("get_attr", name, (), {})
-        if isinstance(a, tuple) and hasattr(a, "_fields"):
+        if is_named_tuple(a):
             return self.create_node("call_function", type(a), tuple(self.create_arg(item) for item in a), {})
         if type(a) in _proxyable_classes:
             return self._constant(a, f"_{type(a).__name__}_constant_")

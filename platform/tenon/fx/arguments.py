@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from tenon.fx.immutable_collections import immutable_dict, immutable_list
+from tenon.tensors.named_results import NamedResult
 
 #: A node, a plain value, or tuples, lists, dictionaries and slices of them.
 Nested: TypeAlias = Any  # of any depth
@@ -15,12 +16,17 @@ Function: TypeAlias = Callable[..., Any]  # any
 Named: TypeAlias = dict[str, Any]  # of any type
 
 
+def is_named_tuple(value: object) -> bool:
+    """Whether ``value`` is a named tuple; named results, as of ``x.max(1)``, are plain tuples in PyTorch."""
+    return isinstance(value, tuple) and hasattr(value, "_fields") and not isinstance(value, NamedResult)
+
+
 def aggregate(value: Nested, function: Callable[[Nested], Nested]) -> Nested:
     """Return ``value`` with ``function`` applied to its leaves; lists and dictionaries become immutable
     ones."""
     if isinstance(value, tuple):
         items = [aggregate(item, function) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        return type(value)(*items) if is_named_tuple(value) else tuple(items)
     if isinstance(value, list):
         return immutable_list([aggregate(item, function) for item in value])
     if isinstance(value, dict):

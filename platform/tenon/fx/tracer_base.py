@@ -17,7 +17,7 @@ from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.fx import stack_traces
 from tenon.fx import traceback as fx_traceback
-from tenon.fx.arguments import Nested, aggregate
+from tenon.fx.arguments import Nested, aggregate, is_named_tuple
 from tenon.fx.graph import Graph
 from tenon.fx.node import Argument, Node, Target
 from tenon.fx.operator_schemas import check_for_mutable_operation
@@ -129,7 +129,7 @@ class TracerBase:
             return a.__fx_create_arg__(self)
         if isinstance(a, tuple):
             items = [self.create_arg(item) for item in a]
-            return type(a)(*items) if hasattr(a, "_fields") else tuple(items)
+            return type(a)(*items) if is_named_tuple(a) else tuple(items)
         if isinstance(a, list):
             return [self.create_arg(item) for item in a]
         if isinstance(a, dict):

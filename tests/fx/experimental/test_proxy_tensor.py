@@ -205,3 +205,29 @@ def test_branches_on_known_shapes_are_followed(size):
     assert traced(x).allclose(net(x))
     wanted = tenon.relu if size < 3 else tenon.sigmoid
     assert any(node.target is wanted for node in traced.graph.nodes)
+
+
+def test_draws_checks_and_named_results_are_recorded():
+    x = tenon.rand(3) + 0.5
+
+    def draw(x):
+        normal = tenon.distributions.Normal(x, x)
+        return tenon.poisson(x) + tenon._sample_dirichlet(x) + normal.log_prob(x), x.reshape(1, 3).max(1)
+
+    traced = make_fx(draw)(x)
+    assert "aten.poisson" in str(traced.graph) and "aten._sample_dirichlet" in str(traced.graph)
+    for seed in (1, 2):
+        tenon.manual_seed(seed)
+        expected, (best, _) = draw(x)
+        tenon.manual_seed(seed)
+        drawn, (values, _) = traced(x)
+        assert tenon.equal(drawn, expected) and tenon.equal(values, best)
+
+
+def test_modules_may_assign_tensors_to_attributes():
+    class Keeps(tenon.nn.Module):
+        def forward(self, x):
+            self.last = x * 2
+            return self.last + 1
+
+    assert tenon.equal(make_fx(Keeps())(tenon.ones(3))(tenon.zeros(3)), tenon.ones(3))

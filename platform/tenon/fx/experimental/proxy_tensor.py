@@ -30,6 +30,8 @@ from tenon.fx.passes.shape_prop import _extract_tensor_metadata
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.ops.aten import Operator
+from tenon.random.draws import Draw
+from tenon.tensors.creation.create import wrap
 from tenon.tensors.pytree import tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
 
@@ -80,6 +82,15 @@ def make_fx(
 
 def _plain(x: object) -> bool:
     return isinstance(x, Tensor)
+
+
+#: The functions in ``draws.BROADCAST`` -> PyTorch's names of them.
+_DRAWS = {
+    "binomial": "binomial",
+    "dirichlet": "_sample_dirichlet",
+    "poisson": "poisson",
+    "standard_gamma": "_standard_gamma",
+}
 
 
 class OperatorTracer:
@@ -255,6 +266,19 @@ class OperatorTracer:
     def listening(self) -> bool:
         """Return False: side effects that only compiled functions repeat are not recorded."""
         return False
+
+    def host_draw(self, draw: Draw, *tensors: Tensor) -> Tensor:
+        """Record a function that draws by parameters which are tensors, and return what it draws now."""
+        options = {} if draw.generator is None else {"generator": draw.generator}
+        node = self._add(Operator(_DRAWS[draw.function], "default"), tensors, options)
+        with self._pausing():
+            drawn = wrap(draw(*(x._backend.to_host(x.raw) for x in tensors)), device=tensors[0].device)
+        self._hold(drawn, node)
+        return drawn
+
+    def verifying(self) -> contextlib.AbstractContextManager[None]:
+        """Return a context in which arguments are checked: nothing changes."""
+        return contextlib.nullcontext()
 
     def _ignored(self, *args: object, **options: object) -> None:
         """Callback for events that need no node."""
