@@ -1,64 +1,90 @@
 """Send and receive between two ranks: a description of the array first, then its bytes in pieces.
 
-The receiver compares the description with what it expects, so that mismatched shapes or dtypes raise.
+The receiver compares the description with what it expects, so that mismatched shapes or dtypes raise. It
+takes the bytes of such a message too, which the next receive would get otherwise.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from tenon.extend import engine
-from tenon_mpi.library import MpiComm, MpiRequest
+from tenon_mpi.library import MpiComm, MpiRequest, load_mpi
 from tenon_mpi.messages import pieces
 
 HEADER_BYTES = 256
+"""Of a message that precedes the data: 8 bytes with its size, and the description."""
 
 
 class Transfer(engine.Work):
-    """A nonblocking send or receive; ``other`` is the sender's rank for a receive, None for a send."""
+    """A nonblocking send or receive of ``array``, which ``requests`` transfer after the header."""
 
-    __slots__ = ("_checked", "_header", "_other", "_requests", "_text")
+    __slots__ = ("_header", "_requests")
 
-    def __init__(
-        self, array: np.ndarray, text: str, header: np.ndarray, requests: list[MpiRequest], other: int | None
-    ) -> None:
+    def __init__(self, array: np.ndarray, header: np.ndarray, requests: list[MpiRequest]) -> None:
         super().__init__(array)
-        self._text, self._header, self._requests, self._other = text, header, requests, other
-        self._checked = other is None
+        self._header, self._requests = header, requests
 
     def wait(self, timeout: object = None) -> np.ndarray:
-        """Block until the array may be used; CollectiveMismatchError if the sender's description differs."""
-        if self._requests:
-            self._requests[0].Wait()
-            self._check()
-            for request in self._requests[1:]:
-                request.Wait()
-            self._requests.clear()
+        """Block until the array may be used."""
+        for request in self._requests:
+            request.Wait()
+        self._requests.clear()
         return self._result
 
     def is_completed(self) -> bool:
         """Whether ``wait`` would return at once."""
         return all([request.Test() for request in self._requests])
 
-    def _check(self) -> None:
-        if self._checked or self._other is None:
-            return
-        self._checked = True
-        sent = self._header.tobytes().rstrip(b"\0").decode()
-        if sent != self._text:
-            for request in self._requests[1:]:
-                request.Cancel()
-            self._requests.clear()
-            engine.check_message(self._text, sent, self._other)
+
+class Reception(Transfer):
+    """A nonblocking receive from rank ``source``, whose description has to be ``text``."""
+
+    __slots__ = ("_comm", "_problem", "_source", "_tag", "_text")
+
+    def __init__(
+        self, array: np.ndarray, header: np.ndarray, requests: list[MpiRequest], comm: MpiComm,
+        text: str, source: int, tag: int,
+    ) -> None:  # fmt: skip
+        super().__init__(array, header, requests)
+        self._comm, self._text, self._source, self._tag = comm, text, source, tag
+        self._problem: str | None = None
+
+    def wait(self, timeout: object = None) -> np.ndarray:
+        """Block until the array may be used; CollectiveMismatchError if the sender's description differs."""
+        if self._requests:
+            self._requests[0].Wait()
+            sent = _described(self._header)
+            if sent != _described(_header(self._text, 0)):
+                self._problem = sent
+                self._discard(int(self._header[:8].view(np.int64)[0]))
+        if self._problem is not None:
+            engine.check_message(self._text, self._problem, self._source)
+        return super().wait()
+
+    def _discard(self, size: int) -> None:
+        """Take the ``size`` bytes of a message that is not the expected one."""
+        sent = list(pieces(size, 1))
+        posted = self._requests[1:]
+        for request in posted[len(sent) :]:
+            request.Cancel()
+        for request in posted:
+            with contextlib.suppress(load_mpi().Exception):  # It was longer than the array.
+                request.Wait()
+        for start, stop in sent[len(posted) :]:
+            self._comm.Recv(np.empty(stop - start, np.uint8), self._source, 2 * self._tag + 1)
+        self._requests.clear()
 
 
 def send(comm: MpiComm, source: np.ndarray, text: str, to: int, tag: int) -> Transfer:
     """Start a nonblocking send (``MPI_Isend``) of flat ``source``."""
-    header = _header(text)
     data = source.view(np.uint8)
+    header = _header(text, data.size)
     requests = [comm.Isend(header, to, 2 * tag)]
     requests += [comm.Isend(data[start:stop], to, 2 * tag + 1) for start, stop in pieces(data.size, 1)]
-    return Transfer(source, text, header, requests, None)
+    return Transfer(source, header, requests)
 
 
 def receive(comm: MpiComm, target: np.ndarray, text: str, source: int, tag: int) -> Transfer:
@@ -67,11 +93,19 @@ def receive(comm: MpiComm, target: np.ndarray, text: str, source: int, tag: int)
     data = target.view(np.uint8)
     requests = [comm.Irecv(header, source, 2 * tag)]
     requests += [comm.Irecv(data[start:stop], source, 2 * tag + 1) for start, stop in pieces(data.size, 1)]
-    return Transfer(target, text, header, requests, source)
+    return Reception(target, header, requests, comm, text, source, tag)
 
 
-def _header(text: str) -> np.ndarray:
-    return np.frombuffer(text.encode().ljust(HEADER_BYTES, b"\0")[:HEADER_BYTES], np.uint8)
+def _header(text: str, size: int) -> np.ndarray:
+    header = np.zeros(HEADER_BYTES, np.uint8)
+    header[:8].view(np.int64)[0] = size
+    described = text.encode()[: HEADER_BYTES - 8]
+    header[8 : 8 + len(described)] = np.frombuffer(described, np.uint8)
+    return header
+
+
+def _described(header: np.ndarray) -> str:
+    return header[8:].tobytes().rstrip(b"\0").decode(errors="replace")
 
 
 __all__ = ["Transfer", "receive", "send"]
