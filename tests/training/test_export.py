@@ -201,6 +201,24 @@ def test_the_graph_alone_is_verified_on_request(run, tmp_path, registered):
     assert call("verify", tmp_path / "out", "--graph-only", "--target", "reference").exit_code == 2
 
 
+def test_a_graph_file_that_breaks_a_target_is_refused_in_one_line(run, tmp_path, monkeypatch, registered):
+    """A bundle's graph is input; that of a run is tenon's own, whose failure is reported whole."""
+
+    def write(self, graph, vectors, folder):
+        raise TypeError("'int' object is not iterable")
+
+    assert call("export", run, "-o", tmp_path / "first").exit_code == 0
+    monkeypatch.setattr(ReferenceTarget, "write", write)
+
+    done = call("export", tmp_path / "first", "--to", "reference", "-o", tmp_path / "out")
+    own = call("export", run, "--to", "reference", "-o", tmp_path / "out")
+
+    assert done.exit_code == 2 and "Traceback" not in done.output
+    assert "cannot be written: TypeError: 'int' object is not iterable" in " ".join(done.output.split())
+    assert isinstance(own.exception, TypeError)
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
 def test_a_failing_target_gives_status_one(run, tmp_path):
     assert call("export", run, "-o", tmp_path / "out").exit_code == 0
     manifest = tmp_path / "out" / "manifest.json"

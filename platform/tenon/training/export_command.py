@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
 from collections.abc import Callable, Collection
@@ -82,10 +83,11 @@ def export(
         chosen = _targets(targets)
         bundles.free_place(output, overwrite)
         model = None
+        from_file = (run / bundles.MANIFEST).is_file() or export_files.has_graph(run)
         if (run / bundles.MANIFEST).is_file():
             _refuse_options_of_runs("a bundle", _OF_RUNS | _OF_BATCHES)
             graph, calls = export_files.of_bundle(run)
-        elif export_files.has_graph(run):
+        elif from_file:
             _refuse_options_of_runs("a program or trace", _OF_RUNS)
             given = batch_size if _is_given("batch_size") else None
             graph, calls = export_files.graph_of(run, given, any_batch_size, max_batch_size)
@@ -94,7 +96,10 @@ def export(
             changes = any_batch_size or max_batch_size is not None
             graph, calls = _of_run(session, batch_size, train, changes, max_batch_size)
             model = None if train else session.model
-        folder = bundles.save(graph, output, targets=chosen, calls=calls, overwrite=overwrite, model=model)
+        with export_files.blamed(run) if from_file else contextlib.nullcontext():
+            folder = bundles.save(
+                graph, output, targets=chosen, calls=calls, overwrite=overwrite, model=model
+            )
     except TenonError as error:
         runs.refuse(error)
     click.echo(f"exported to {folder}; check it with: tenon verify {output}")

@@ -6,14 +6,15 @@ arguments: normally distributed floats, and the integers 0 and 1, which every ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 
 from tenon.engine.types import Array, Nested
-from tenon.errors import BundleError, ConfigError
+from tenon.errors import BundleError, ConfigError, TenonError
 from tenon.export import archive, program_file
 from tenon.export import bundle as bundles
 from tenon.export.axes import axes_of, named_axes
@@ -63,6 +64,23 @@ def graph_of(file: Path, batch_size: int | None, any_size: bool, most: int | Non
     if batch in graph.symbols and most is not None:
         graph.symbols[batch] = graph.symbols[batch].bounded(graph.symbols[batch].least, most)
     return graph, _calls(graph, example, batch)
+
+
+@contextlib.contextmanager
+def blamed(file: Path) -> Iterator[None]:
+    """Raise BundleError for whatever fails while the graph of ``file`` is written.
+
+    Files may describe calls that no function makes, with attributes of wrong types.
+    """
+    try:
+        yield
+    except (TenonError, OSError, MemoryError):
+        raise
+    except Exception as error:
+        raise BundleError(
+            f"the graph of {file} cannot be written: {type(error).__name__}: {error}. An argument or "
+            "attribute of one of its calls may be invalid; export the model again."
+        ) from error
 
 
 def with_free(graph: CapturedGraph, name: str) -> CapturedGraph:
