@@ -11,7 +11,7 @@ import pytest
 
 import tenon
 from tenon import nn
-from tenon.errors import BundleError, CaptureError, LoweringError, PluginNotFoundError
+from tenon.errors import ArgumentError, BundleError, CaptureError, LoweringError, PluginNotFoundError
 from tenon.export import capture, load, save, schema, verify
 from tenon.export.bundle import sealed
 from tenon.extend import Target
@@ -188,6 +188,22 @@ def test_an_existing_folder_is_replaced_only_on_request(bundle):
     save(example.model, bundle, example.args, overwrite=True)
     assert load(bundle).graph.signature.inputs == ["x"]
     assert [p.name for p in bundle.parent.iterdir()] == [bundle.name]
+
+
+@pytest.mark.together
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"examples": tenon.ones(2)}, r"a tuple of the function's arguments: \(x,\)"),
+        ({"targets": "c"}, "targets='c' is no list"),
+        *(({"tolerance": t}, "tolerance=.* is no number") for t in (float("nan"), float("inf"), -1e-5, "a")),
+    ],
+)
+def test_options_of_save_are_checked_before_anything_else(options, match, tmp_path):
+    with pytest.raises(ArgumentError, match=match):
+        save(lambda x: x + 1, tmp_path / "bundle", **{"examples": (tenon.ones(2),), **options})
+
+    assert list(tmp_path.iterdir()) == []
 
 
 class Failing(Target):

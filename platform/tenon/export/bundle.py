@@ -29,7 +29,7 @@ from pathlib import Path, PurePosixPath
 from tenon import serialize
 from tenon.compat.version import __version__
 from tenon.engine.types import Array, Nested
-from tenon.errors import BundleError, CheckpointWriteError, LoweringError
+from tenon.errors import ArgumentError, BundleError, CheckpointWriteError, LoweringError
 from tenon.export import schema
 from tenon.export.archive import WEIGHTS, read_tensors, tensors_of
 from tenon.export.capture import capture
@@ -39,6 +39,7 @@ from tenon.export.target import Target
 from tenon.export.vectors import Run, Vectors, make_vectors
 from tenon.plugins import registry
 from tenon.serialize.limits import cut
+from tenon.tensors.tensor import Tensor
 
 SCHEMA, VERSION = "tenon.bundle", 1
 MANIFEST, GRAPH, VECTORS = "manifest.json", "graph.json", "vectors.safetensors"
@@ -80,6 +81,7 @@ def save(
     replaced only with ``overwrite``, and nothing else is. ``model`` is the function that a given graph was
     captured from: it computes the outputs of the vectors.
     """
+    _check_options(examples, targets, tolerance)
     destination = free_place(folder, overwrite)
     examples = examples or (calls[0] if calls else ())
     graph = what if isinstance(what, CapturedGraph) else capture(what, *examples, train=train)
@@ -112,6 +114,16 @@ def save(
             raise _write_error(destination, error) from error
         raise
     return destination
+
+
+def _check_options(examples: object, targets: object, tolerance: object) -> None:
+    """Raise ArgumentError for what is given alone in place of a sequence, and for a tolerance of no use."""
+    if isinstance(examples, Tensor):
+        raise ArgumentError("the examples are a tensor. Give a tuple of the function's arguments: (x,).")
+    if isinstance(targets, str | Target):
+        raise ArgumentError(f"targets={targets!r} is no list. Give a list of targets, such as ['c'].")
+    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 <= tolerance < math.inf):
+        raise ArgumentError(f"tolerance={tolerance!r} is no number from 0 on, and finite.")
 
 
 def free_place(folder: str | os.PathLike[str], overwrite: bool) -> Path:
