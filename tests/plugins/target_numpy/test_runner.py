@@ -368,6 +368,17 @@ def test_the_runner_has_only_the_functions_that_it_uses(written, runner):
     assert {"conv", "softmax", "sigmoid", "max_pool"}.isdisjoint(runner)
 
 
+@pytest.mark.parametrize(
+    ("function", "call"), [(lambda: tenon.arange(4) * 2.0, ()), (lambda x: None, (tenon.ones(2),))]
+)
+def test_functions_without_arguments_or_results(function, call, tmp_path):
+    graph = capture(function, *call)
+    vectors = make_vectors(graph, [call] * 2)
+    NumpyTarget().write(NumpyTarget().lowered(graph), vectors, tmp_path)
+
+    assert vectors.excess(NumpyTarget().run(tmp_path, [run.inputs for run in vectors.runs])) == 0
+
+
 def moved(x):
     y = x * 2
     z = y.t().contiguous()
