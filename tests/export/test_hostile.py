@@ -276,3 +276,12 @@ def test_a_bundle_without_test_vectors_is_not_written(tmp_path):
         save(nn.Linear(2, 1), tmp_path / "out", (tenon.ones(1, 2),), calls=[])
 
     assert not (tmp_path / "out").exists()
+
+
+def test_the_error_of_an_unknown_entry_is_short_however_long_its_name():
+    document = {"schema": schema.SCHEMA, "version": schema.VERSION, "[" * 5000: 1}
+
+    with pytest.raises(BundleError, match="unknown entries") as caught:
+        schema.from_document(document, {}, "the file")
+
+    assert len(str(caught.value)) < 1000

@@ -313,3 +313,24 @@ x.sin()
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
     assert run.stdout.split() == ["remainder", "sin"]
+
+
+def test_functions_that_create_notice_the_first_object_that_overrides_them_in_a_fresh_process():
+    program = """
+import os, tenon
+
+class Named:
+    shape = (2,)
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func.__name__
+
+for call in ("zeros_like(Named())", "rand_like(Named())", "normal(0.0, Named())", "full_like(Named(), 1)"):
+    if os.fork() == 0:
+        print(eval("tenon." + call), flush=True)
+        os._exit(0)
+    os.wait()
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert run.stdout.split() == ["zeros_like", "rand_like", "normal", "full_like"]

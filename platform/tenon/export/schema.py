@@ -92,7 +92,7 @@ def from_document(document: Mapping[str, Json], arrays: Mapping[str, Tensor], so
     try:
         return _Reader(document, arrays).graph()
     except BundleError as error:
-        raise BundleError(f"{source}: {error}") from error
+        raise BundleError(f"{source}: {error!s:.600}") from error
     except (ArithmeticError, LookupError, RecursionError, TenonError, TypeError, ValueError) as error:
         raise BundleError(f"{source} is malformed: {error!r:.400}.") from error
 
@@ -121,7 +121,7 @@ class _Reader:
             "signature",
         }  # fmt: skip
         if unknown:
-            raise BundleError(f"unknown entries {sorted(unknown)}.")
+            raise BundleError(f"unknown entries {sorted(unknown)!s:.300}.")
         for name, entry in as_object(document["symbols"]).items():
             self._symbol(name, entry)
         nodes = as_list(document["nodes"])

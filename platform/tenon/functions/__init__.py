@@ -70,7 +70,7 @@ rerouting.register(
     | _CREATION
     | {"result_type": result_type},
     bare=[
-        *_FACTORIES,
+        *(n for n in _FACTORIES if n != "normal"),
         *(n for n in creation.__all__ if n.endswith("window")),
         "asarray",
         "from_file",

@@ -104,7 +104,7 @@ def restored(
     try:
         result = _Reader(document, graphs, arrays, source).module()
     except BundleError as error:
-        raise TraceFileError(f"{source}: {error}") from error
+        raise TraceFileError(f"{source}: {error!s:.700}") from error
     except (
         ArithmeticError,
         AttributeError,
@@ -136,7 +136,7 @@ class _Reader:
     def module(self) -> ScriptModule:
         unknown = set(self.document) - {"schema", "version", "root", "methods"}
         if unknown:
-            raise BundleError(f"unknown entries {sorted(unknown)}.")
+            raise BundleError(f"unknown entries {sorted(unknown)!s:.300}.")
         root = self._tree(self.document["root"], 0)
         methods = as_object(self.document["methods"])
         if not methods:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes
+from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import MODE
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
@@ -355,3 +356,6 @@ def _write(out: Tensor, result: Tensor) -> Tensor:
         WATCHERS.recorder.wrote(out, result.raw)
     out._counter()[0] += 1
     return out
+
+
+register("torch", {f.__name__: f for f in (empty_like, full_like, ones_like, zeros_like)})

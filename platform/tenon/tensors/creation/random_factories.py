@@ -9,6 +9,7 @@ import numpy as np
 
 from tenon import dtypes, random
 from tenon.compat.node_names import titled
+from tenon.compat.rerouting import register
 from tenon.device import as_device
 from tenon.engine.grad_mode import MODE
 from tenon.engine.value import Value
@@ -284,3 +285,6 @@ def _normal_of_tensors(
         return drawn
     parts = given | {name: value._backend.to_host(value.raw) for name, value in tensors.items()}
     return wrap(random.normal(generator, mean=parts["mean"], std=parts["std"]), target)
+
+
+register("torch", {f.__name__: f for f in (normal, rand_like, randint_like, randn_like)})
