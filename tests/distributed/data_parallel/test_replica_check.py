@@ -131,3 +131,9 @@ def test_an_interval_that_is_not_a_number_of_steps_is_an_error(monkeypatch, text
 
     with pytest.raises(ConfigError, match="is not a number of steps"):
         replica_check.interval(None)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 1.5, True, "3", -1])
+def test_an_interval_of_another_type_is_an_error(value):
+    with pytest.raises(ConfigError, match="is not a number of steps"):
+        replica_check.interval(value)

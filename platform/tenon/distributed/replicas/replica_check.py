@@ -29,15 +29,17 @@ _POSITIONS = np.arange(BITS, dtype=np.uint32)
 
 def interval(compare_weights: int | None) -> int:
     """Steps between comparisons: ``compare_weights``, or ``TENON_COMPARE_WEIGHTS``; 0 is never."""
-    text = (
-        Config.from_environment().setting("compare_weights") if compare_weights is None else compare_weights
-    )
-    try:
-        every = EVERY if text is None else int(text)
-    except ValueError:
-        every = -1
+    given: object = compare_weights
+    if compare_weights is None:
+        given = text = Config.from_environment().setting("compare_weights")
+        try:
+            every = EVERY if text is None else int(text)
+        except ValueError:
+            every = -1
+    else:
+        every = compare_weights if type(compare_weights) is int else -1
     if every < 0:
-        raise ConfigError(f"compare_weights={text!r} is not a number of steps. Write 100, or 0 for never.")
+        raise ConfigError(f"compare_weights={given!r} is not a number of steps. Write 100, or 0 for never.")
     return every
 
 
