@@ -92,7 +92,7 @@ def test_bytes_are_those_that_real_ranks_count(wide, ranks, nodes):
             [recorded.call.kind, list(recorded.call.shape), recorded.call.dtype] for recorded in calls
         ]
         assert one["compared"] == len(calls)
-    comparing = nodes * len(calls) * 32 * (nodes.bit_length() - 1)
+    comparing = nodes * len(calls) * 16 * (nodes.bit_length() - 1)
     assert traffic.sent * nodes == pytest.approx(sum(one["sent"] for one in counted) + comparing, abs=0.01)
     assert traffic.sent > 4 * 84_000
 
@@ -170,8 +170,8 @@ def test_a_step_between_two_nodes_takes_its_bytes_and_its_rounds():
     network = predict.Network(1e8, 1e-3, "given")
     found = predict.times(inputs_of(2, 1, (SMALL, GRADIENTS), network))
 
-    # Each rank sends its 4 MiB in two pieces, 16 bytes, and 32 bytes to compare each call.
-    assert found.bandwidth == pytest.approx((4 * 2**20 + 16 + 2 * 32) / 1e8)
+    # Each rank sends its 4 MiB in two pieces, 16 bytes, and 16 bytes to compare each call.
+    assert found.bandwidth == pytest.approx((4 * 2**20 + 16 + 2 * 16) / 1e8)
     assert found.latency == pytest.approx(5e-3)
     assert found.inside == 0 and found.compute == 0.01
     assert found.step == pytest.approx(0.01 + found.bandwidth + found.latency + found.engine)
@@ -181,7 +181,7 @@ def test_ranks_of_a_node_share_its_link_and_each_sends_its_slice():
     alone = predict.between_nodes(inputs_of(4, 1, (GRADIENTS,)))
     together = predict.between_nodes(inputs_of(8, 2, (GRADIENTS,)))
 
-    assert together.sent == alone.sent == pytest.approx(2 * 3 / 4 * 4 * 2**20 + 2 * 32)
+    assert together.sent == alone.sent == pytest.approx(2 * 3 / 4 * 4 * 2**20 + 2 * 16)
     assert predict.between_nodes(inputs_of(8, 8, (GRADIENTS,))).sent == 0
 
 
