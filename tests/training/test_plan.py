@@ -220,6 +220,13 @@ def test_two_measured_sums_give_back_the_network_that_they_were_made_on():
     assert found.latency == pytest.approx(true.latency)
 
 
+@pytest.mark.parametrize("number", ["nan", "1e400"])
+def test_computing_times_that_are_not_finite_are_refused(number):
+    done = CliRunner().invoke(main, ["plan", "digits", "--compute-ms", number])
+
+    assert done.exit_code == 2 and f"'--compute-ms': {float(number)} is not a finite number" in done.output
+
+
 def test_sums_that_no_network_explains_are_refused():
     with pytest.raises(ConfigError, match="give no bandwidth and latency"):
         predict.fit(measure.Link(2, 2, (1.0,), (0.01,)), inputs_of(2, 1, ()), "measured", True)

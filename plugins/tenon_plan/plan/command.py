@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 
 import click
@@ -13,6 +14,17 @@ from tenon.extend import Communicator, Config, engine, process_environment, reso
 from tenon_plan.plan import graph_plan, measure, predict, report
 from tenon_plan.plan.quantities import duration, read_rate, read_time
 from tenon_plan.plan.quantities import size as bytes_of
+
+
+class FiniteRange(click.FloatRange):
+    """A range of floats without infinity, and without nan, which every range of click's contains."""
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number; BadParameter if it is not finite or out of range."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number!r} is not a finite number.", param, ctx)
+        return number
 
 
 @click.command()
@@ -37,9 +49,7 @@ from tenon_plan.plan.quantities import size as bytes_of
     metavar="COMMAND",
     help='Measure the network with it, e.g. "mpirun -n 2 -ppn 1 -hosts a,b".',
 )
-@click.option(
-    "--compute-ms", type=click.FloatRange(0, min_open=True), help="Computing time of a step, if known."
-)
+@click.option("--compute-ms", type=FiniteRange(0, min_open=True), help="Computing time of a step, if known.")
 @click.option(
     "--idle",
     is_flag=True,
