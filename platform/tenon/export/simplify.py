@@ -13,9 +13,12 @@ def simplify(graph: CapturedGraph) -> None:
     """Remove unused nodes, copies, casts and moves without effect, and repeated calls.
 
     Sizes that may change are equal if their expressions are: calls that agree at the example's sizes only
-    stay two.
+    stay two. A graph at given sizes of another, in which calls that depend on them are keys of ``symbolic``
+    without expressions, only loses what is unused.
     """
     drop_unread(graph)
+    if graph.symbolic and not graph.symbols:
+        return
     for node, sizes in graph.symbolic.items():
         put(node, sizes)
     canonicalise(graph)

@@ -31,6 +31,7 @@ from tenon.export.capture import capture
 from tenon.export.captured import CapturedGraph
 from tenon.export.target import Target
 from tenon.export.verify import verify
+from tenon.functions.joining import cat
 from tenon.nn import functional as F
 from tenon.nn.module import Module
 from tenon.nn.utils import clip_grad_norm_
@@ -137,6 +138,8 @@ class TargetSuite:
         if not target.dynamic:
             pytest.skip("the target writes fixed sizes only")
 
+        row = nn.Parameter(randn(1, 2), requires_grad=False)
+
         def function(x: Tensor) -> tuple[Tensor, ...]:
             n, whole = x.shape[0], (x * 10).long()
             statistics = x.var(0), x.std((0, 1)), x.var(0, correction=0), x.sum(0) / n
@@ -149,7 +152,7 @@ class TargetSuite:
                 (x @ x.t()).triu(1),
             )
             created = eye(n) @ x, linspace(-1, n / 3, n), full((n, 2), n), arange(n - 1, -1, -1), x > n // 2
-            return *statistics, *numbers, *moved, *created
+            return *statistics, *numbers, *moved, *created, cat([row.expand(n, -1), x], 1)
 
         manual_seed(0)
         graph = capture(function, randn(3, 4), dynamic={"x": {0: "batch"}})
