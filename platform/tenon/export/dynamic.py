@@ -22,6 +22,7 @@ from tenon.export.spelled_numbers import spell_numbers
 from tenon.export.symbolic.fitter import Fitter, NoExpressionError
 from tenon.export.symbolic.samples import sample_sizes
 from tenon.graph.graph import Node, NodeArgument, Ref
+from tenon.random.draws import Draw
 from tenon.tensors.creation.create import wrap
 
 #: The largest step between sizes that is tried.
@@ -199,6 +200,9 @@ def _references(node: Node, positions: Mapping[Node, int]) -> object:
             return tuple((key, form(each)) for key, each in value.items())
         if isinstance(value, slice):
             return (slice, form(value.start), form(value.stop), form(value.step))
+        if isinstance(value, Draw):
+            numbers = form(value.shape), form(value.arguments)
+            return (value.function, value.dtype, *numbers, value.arrays, value.order, id(value.generator))
         return repr(value)
 
     ranks = [len(aval.shape) for aval in node.avals]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from tenon.engine.aval import Aval
 from tenon.errors import GraphError
 from tenon.export.sizes import Expression
 from tenon.graph.graph import Node, NodeArgument, Ref
+from tenon.random.draws import Draw
 
 #: ``("shape", output, axis)``, ``("args", 1)``, ``("attrs", "shape", 0)``: strings and integers.
 Path: TypeAlias = tuple[Any, ...]
@@ -65,6 +67,9 @@ def _inside(path: Path, value: NodeArgument) -> Iterator[tuple[Path, NodeArgumen
     elif isinstance(value, slice):
         for name in ("start", "stop", "step"):
             yield from _inside((*path, name), getattr(value, name))
+    elif isinstance(value, Draw):
+        yield from _inside((*path, "shape"), value.shape)
+        yield from _inside((*path, "arguments"), value.arguments)
     else:
         yield path, value
 
@@ -99,6 +104,8 @@ def _changed(container: Any, path: Path, value: object) -> Any:  # a nest of any
         parts = {n: getattr(container, n) for n in ("start", "stop", "step")}
         parts[head] = _changed(parts[head], rest, value)
         return slice(parts["start"], parts["stop"], parts["step"])
+    if isinstance(container, Draw):
+        return replace(container, **{head: _changed(getattr(container, head), rest, value)})
     items = list(container)
     items[head] = _changed(items[head], rest, value)
     return tuple(items) if isinstance(container, tuple) else items

@@ -18,10 +18,11 @@ from tenon.export.captured import CapturedGraph
 from tenon.export.layers import Layers, input_of
 from tenon.export.operators import operator_name, target_of
 from tenon.export.signature import TensorArgument
-from tenon.export.sizes import FUNCTIONS, Expression, linear
+from tenon.export.sizes import FUNCTIONS, Expression, at, linear
 from tenon.export.unflattening.regions import Region
 from tenon.graph.graph import Node, NodeArgument, Ref
 from tenon.kernels.meta import META
+from tenon.random.draws import Draw, resized
 from tenon.tensors.tensor import Tensor
 
 #: Ops whose sizes are those that code asks for; see ``graph/shape_requests.py``.
@@ -266,7 +267,20 @@ class Writer:
             return {key: self._argument(each) for key, each in value.items()}
         if isinstance(value, slice):
             return slice(*(self._argument(v) for v in (value.start, value.stop, value.step)))
+        if isinstance(value, Draw):
+            return self._draw(value)
         return value
+
+    def _draw(self, draw: Draw) -> Draw | fx.Node:
+        """Return a draw, or the node that computes it if its shape or numbers follow from sizes."""
+        sizes = {name: each.example for name, each in self.source.symbols.items()}
+        shape = tuple(at(size, sizes) for size in draw.shape)
+        numbers = tuple((name, n.at(sizes) if isinstance(n, Expression) else n) for name, n in draw.arguments)
+        example = resized(draw, shape, numbers)
+        if example == draw:
+            return draw
+        given = (example, self._argument(draw.shape), self._argument(draw.arguments))
+        return self.graph.call_function(resized, given)
 
     def _size(self, size: Expression) -> fx.Node:
         if size.function == "symbol":

@@ -29,7 +29,6 @@ from tenon.export.symbolic.size_guards import SizeGuard
 from tenon.graph.graph import Node, Ref, Write
 from tenon.graph.scalar_functions import FUNCTIONS
 from tenon.graph.scalars import COMPARISONS, QUESTIONS
-from tenon.random.draws import BROADCAST, Draw
 from tenon.tensors.tensor import Tensor
 
 #: The largest file that is read, the most nodes, axes, and the largest array, in bytes.
@@ -273,12 +272,14 @@ class _Reader:
             _text(name): values.decode(value, self.decoder)
             for name, value in as_object(entry["attrs"]).items()
         }
+        outputs = tuple(self._aval(output) for output in as_list(entry["outputs"]))
         if op.name == "host_draw":
-            _check_draw(args, attrs, [self._aval(output) for output in as_list(entry["outputs"])])
-        node = self.result.call(op, args, attrs, tuple(self._aval(o) for o in as_list(entry["outputs"])))
-        node.module, node.where = (_text(entry.get("module", "")), _text(entry.get("where", "")))
-        node.phase = _text(entry.get("phase", ""))
+            values.check_drawn(attrs, outputs)
+        node = self.result.call(op, args, attrs, outputs)
+        node.module, node.where, node.phase = (_text(entry.get(key, "")) for key in _TEXTS)
         self._resolve_sizes(node)
+        if op.name == "host_draw":
+            values.check_parameters(node)
 
     def _ref(self, ref: Json) -> Ref:
         position, index = as_list(ref)
@@ -329,17 +330,8 @@ class _Reader:
         )
 
 
-def _check_draw(args: Sequence[object], attrs: Mapping[str, object], outputs: Sequence[Aval]) -> None:
-    """Raise BundleError unless a call draws random numbers, as many as it has."""
-    draw = attrs.get("make")
-    if len(attrs) != 1 or not isinstance(draw, Draw) or len(args) != len(draw.arrays):
-        raise BundleError("a call of host_draw draws no random numbers.")
-    if draw.function == "multinomial" and not values.draws_indices(draw, args):
-        raise BundleError("a draw of multinomial does not fit its probabilities.")
-    if draw.function in BROADCAST and not values.draws_broadcast(draw, args):
-        raise BundleError(f"a draw of {draw.function} does not fit its parameters.")
-    if [*outputs] != [Aval(draw.shape, draw.dtype)]:
-        raise BundleError(f"{draw.function} draws {Aval(draw.shape, draw.dtype)!r}, not {outputs!r:.200}.")
+#: What a call has for its reader.
+_TEXTS = ("module", "where", "phase")
 
 
 def known_op(name: str) -> Op:

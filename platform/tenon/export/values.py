@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tenon import dtypes
+from tenon.engine.aval import Aval
 from tenon.errors import BundleError, LoweringError, TenonError
 from tenon.export.json_types import Json, as_list
 from tenon.export.sizes import Expression, Size, parse
@@ -118,7 +119,7 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
         order = None if value.order is None else list(value.order)
         numbers = [[name, encode(number)] for name, number in value.arguments]
         names: list[Json] = [*value.arrays]
-        shape, dtype = [*map(int, value.shape)], dtype_name(value.dtype)
+        shape, dtype = [*map(encode, value.shape)], dtype_name(value.dtype)
         return {"draw": [value.function, shape, dtype, numbers, names, order]}
     raise LoweringError(f"a {type(value).__name__} ({value!r:.80}) cannot be written to a file.")
 
@@ -126,7 +127,8 @@ def encode(value: Plain, positions: Mapping[Node, int] | None = None) -> Json:
 def is_writable(draw: Draw) -> bool:
     """Whether a draw can be written: it takes numbers only, and its generator is one of the CPU."""
     on_cpu = draw.generator is None or draw.generator.device.type == "cpu"
-    return on_cpu and all(v is None or isinstance(v, bool | int | float) for _, v in draw.arguments)
+    numbers = [number for _, number in draw.arguments]
+    return on_cpu and all(v is None or isinstance(v, bool | int | float | Expression) for v in numbers)
 
 
 def encode_generator(generator: Generator, known: dict[int, int]) -> Json:
@@ -153,15 +155,21 @@ def _generator(body: Json, known: dict[int, tuple[str, Generator]]) -> Generator
     return generator
 
 
-def _draw(body: Json, generators: dict[int, tuple[str, Generator]]) -> Draw:
+_WHOLE = int | Expression
+_NUMBER = int | float | Expression
+#: The types of the parameters of draws that are no numbers.
+_DRAWN_BY = {"replacement": bool, "num_samples": _WHOLE, "from_": _WHOLE | None, "to": _WHOLE | None}
+
+
+def _draw(body: Json, ref: Decoder) -> Draw:
     """Return the draw that ``encode`` wrote; BundleError for any other."""
-    function, shape, dtype, numbers, arrays, order, *rest = as_list(body)
+    function, extents, dtype, numbers, arrays, order, *rest = as_list(body)
+    shape = [decode(extent, ref) for extent in as_list(extents)]
     if function not in DRAWS or not {*arrays, *(name for name, _ in numbers)} <= DRAWN_BY:
         raise BundleError(f"no function {function!r:.80} draws random numbers by such arguments.")
-    given = tuple((name, decode(number)) for name, number in numbers)
-    sizes = (*shape, *(order or ()))
-    kinds = {"replacement": (bool,), "num_samples": (int,), "from_": (int, _NONE), "to": (int, _NONE)}
-    if any(type(n) not in kinds.get(name, (int, float)) for name, n in given) or any(
+    given = tuple((name, decode(number, ref)) for name, number in numbers)
+    sizes = (*(size for size in shape if not isinstance(size, Expression)), *(order or ()))
+    if any(not isinstance(n, _DRAWN_BY.get(name, _NUMBER)) for name, n in given) or any(
         type(n) is not int or n < 0 for n in sizes
     ):
         raise BundleError("the parameters of a random draw must be numbers.")
@@ -170,7 +178,7 @@ def _draw(body: Json, generators: dict[int, tuple[str, Generator]]) -> Draw:
     if order is not None and sorted(order) != list(range(len(shape))):
         raise BundleError(f"{order!r:.80} is not a permutation of {len(shape)} axes.")
     axes = None if order is None else tuple(order)
-    generator = _generator(rest[0], generators) if rest else None
+    generator = _generator(rest[0], ref.generators) if rest else None
     return Draw(function, tuple(shape), dtype_named(dtype), given, tuple(arrays), axes, generator)
 
 
@@ -190,6 +198,26 @@ def draws_indices(draw: Draw, args: Sequence[object]) -> bool:
     if draw.arrays != ("probs",) or not isinstance(args[0], Ref) or draw.dtype != np.int64:
         return False
     return draw.shape == (*args[0].aval.shape[:-1], dict(draw.arguments).get("num_samples"))
+
+
+def check_drawn(attrs: Mapping[str, object], outputs: tuple[Aval, ...]) -> None:
+    """Raise BundleError unless a call draws random numbers, as many as it has."""
+    draw = attrs.get("make")
+    if len(attrs) != 1 or not isinstance(draw, Draw):
+        raise BundleError("a call of host_draw draws no random numbers.")
+    if outputs != (Aval(draw.shape, draw.dtype),):
+        raise BundleError(f"{draw.function} draws {Aval(draw.shape, draw.dtype)!r}, not {outputs!r:.200}.")
+
+
+def check_parameters(node: Node) -> None:
+    """Raise BundleError unless a draw fits the arrays that it reads, at the example's sizes."""
+    draw, args = node.attrs["make"], node.args
+    if len(args) != len(draw.arrays):
+        raise BundleError("a call of host_draw draws no random numbers.")
+    if draw.function == "multinomial" and not draws_indices(draw, args):
+        raise BundleError("a draw of multinomial does not fit its probabilities.")
+    if draw.function in BROADCAST and not draws_broadcast(draw, args):
+        raise BundleError(f"a draw of {draw.function} does not fit its parameters.")
 
 
 class Decoder:
@@ -238,7 +266,7 @@ def decode(node: Json, ref: Decoder = _PLAIN_DECODER, depth: int = 0) -> Plain:
     if tag == "index":
         return INDEX
     if tag == "draw":
-        return _draw(body, ref.generators)
+        return _draw(body, ref)
     if tag == "slice" and type(body) is list and len(body) == 3:
         return slice(*(_whole(decode(part, ref)) for part in body))
     if tag == "complex" and type(body) is list and len(body) == 2:

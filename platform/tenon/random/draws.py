@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
 from typing import Any
@@ -71,6 +71,11 @@ class Draw:
         function: Any = FUNCTIONS[self.function]  # of one of several signatures
         function(self.generator, out=result, **given)
         return result
+
+
+def resized(draw: Draw, shape: tuple[int, ...], arguments: tuple[tuple[str, float], ...]) -> Draw:
+    """Return ``draw`` with another shape and other numbers."""
+    return replace(draw, shape=tuple(shape), arguments=arguments)
 
 
 def empty_in_order(shape: tuple[int, ...], dtype: np.dtype, order: Sequence[int] | None) -> np.ndarray:

@@ -141,7 +141,8 @@ class Fitter:
         self._outside = set()
         for path, values in observed.items():
             if path[0] == "shape":
-                size = self._of_shape(path, values, beyond, shapes, divisors)
+                drawn = found.get(("attrs", "make", *path[::2])) if path[1] == 0 else None
+                size = drawn or self._of_shape(path, values, beyond, shapes, divisors)
                 if isinstance(size, Expression):
                     found[path] = size
                     self._known[size] = None

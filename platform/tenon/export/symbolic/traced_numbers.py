@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, SupportsIndex, TypeAlias
 
 from tenon.engine.types import Nested
@@ -17,6 +18,7 @@ from tenon.export.sizes import FUNCTIONS, Expression
 from tenon.export.symbolic.size_guards import Opaque, Traced, computed, symbols_of
 from tenon.export.symbolic.tracing import Number, Tracing, number
 from tenon.graph.scalar_functions import FUNCTIONS as SCALAR_FUNCTIONS
+from tenon.random.draws import Draw
 
 #: A method of an operator: of a number and another operand, to a number, a bool or NotImplemented.
 _Method: TypeAlias = Callable[[Any, Any], Any]  # as described
@@ -341,6 +343,10 @@ def untraced(value: Nested) -> Any:  # a nest of any type
         return items if kind is list else tuple.__new__(kind, items)
     if kind is dict:
         return {key: untraced(each) for key, each in value.items()}
+    if kind is Draw:
+        shape, numbers = untraced(value.shape), untraced(value.arguments)
+        same = shape is value.shape and numbers is value.arguments
+        return value if same else replace(value, shape=shape, arguments=numbers)
     if kind is slice:
         parts = (value.start, value.stop, value.step)
         return slice(*map(untraced, parts)) if any(type(p) is TracedSize for p in parts) else value
