@@ -1,5 +1,7 @@
 """Random numbers whose shape or range follows from sizes that may change."""
 
+import io
+
 import pytest
 
 import tenon as torch
@@ -74,3 +76,24 @@ def test_damaged_draws_are_refused(position, damaged, match):
 
     with pytest.raises(BundleError, match=match):
         from_document(document, arrays, "graph.json")
+
+
+@pytest.mark.filterwarnings("ignore:Trace had nondeterministic nodes")
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x + torch.rand_like(x),
+        lambda x: F.dropout(x, 0.5, True) + torch.randn(x.shape[0], 1),
+        lambda x: x[torch.randperm(x.shape[0])],
+    ],
+)
+def test_traces_draw_for_the_sizes_of_each_call(function):
+    traced = torch.jit.trace(function, torch.rand(4, 3), check_trace=False)
+    loaded = torch.jit.load(io.BytesIO(traced.save_to_buffer()))
+
+    for size in (4, 2, 7):
+        results = []
+        for each in (function, traced, loaded):
+            torch.manual_seed(size)
+            results.append(each(torch.ones(size, 3)))
+        assert all(torch.equal(result, results[0]) for result in results)

@@ -271,15 +271,19 @@ class Writer:
             return self._draw(value)
         return value
 
-    def _draw(self, draw: Draw) -> Draw | fx.Node:
-        """Return a draw, or the node that computes it if its shape or numbers follow from sizes."""
+    def _draw(self, draw: Draw, stored: fx.Node | None = None) -> Draw | fx.Node:
+        """Return a draw, or the node that computes it if its shape or numbers follow from sizes.
+
+        ``stored`` is a node that reads it, at the sizes of the example.
+        """
         sizes = {name: each.example for name, each in self.source.symbols.items()}
         shape = tuple(at(size, sizes) for size in draw.shape)
         numbers = tuple((name, n.at(sizes) if isinstance(n, Expression) else n) for name, n in draw.arguments)
         example = resized(draw, shape, numbers)
+        own = example if stored is None else stored
         if example == draw:
-            return draw
-        given = (example, self._argument(draw.shape), self._argument(draw.arguments))
+            return own
+        given = (own, self._argument(draw.shape), self._argument(draw.arguments))
         return self.graph.call_function(resized, given)
 
     def _size(self, size: Expression) -> fx.Node:

@@ -26,6 +26,7 @@ from tenon.export.symbolic.size_guards import check_guards
 from tenon.fx.generated_source import make_function
 from tenon.graph.graph import Node
 from tenon.graph.ops import ViewSteps
+from tenon.random.draws import Draw
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.pytree import TreeSpec, tree_flatten, tree_unflatten
 from tenon.tensors.tensor import Tensor
@@ -265,7 +266,8 @@ class _TraceWriter(Writer):
             self.values[node.out()] = self.graph.call_method("detach", (self.values[node.args[0]],))
             return
         args = tuple(self._argument(a) for a in shown.args)
-        attrs = {name: self._argument(value) for name, value in shown.attrs.items()}
+        plain = {name: value for name, value in shown.attrs.items() if not isinstance(value, Draw)}
+        attrs = {name: self._argument(value) for name, value in plain.items()}
         if self.program.any_shape and attrs.get("axes") is not None:  # reductions over all axes only
             rank = self.graph.call_method("dim", args[:1])
             attrs["axes"] = self.graph.call_function(tuple, (self.graph.call_function(range, (rank,)),))
@@ -273,7 +275,8 @@ class _TraceWriter(Writer):
             call = self.graph.call_function(placed, args, attrs)
         elif node.name == "host_draw":
             path = self.program.paths[f"draw {self.source.calls.index(node)}"]
-            call = self.graph.call_function(node.op, args, {"make": self.graph.get_attr(path)})
+            make = self._draw(shown.attrs["make"], self.graph.get_attr(path))
+            call = self.graph.call_function(node.op, args, {"make": make})
         else:
             call = self.graph.call_function(node.op, args, attrs)
         if node.op.outputs == 1:
