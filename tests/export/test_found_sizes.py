@@ -122,3 +122,16 @@ def test_errors_of_the_search_are_not_taken_for_errors_of_the_function(monkeypat
 
     with pytest.raises(TypeError, match="a mistake in the search"):
         capture(lambda x: x * 2, tenon.randn(3, 4), dynamic={"x": {0: "batch"}})
+
+
+@pytest.mark.parametrize("factor", [0.3, 0.29, 1 / 3, (0.7, 1.2)])
+def test_images_are_scaled_by_the_same_factor_at_all_sizes(factor):
+    def function(x):
+        return F.interpolate(x, scale_factor=factor, mode="bilinear")
+
+    graph = capture(function, tenon.randn(1, 1, 12, 14), dynamic={"x": {2: "height", 3: "width"}})
+
+    assert not graph.size_guards
+    for height, width in ((6, 4), (7, 10), (10, 33), (31, 20), (39, 11)):
+        x = tenon.randn(1, 1, height, width)
+        tenon.testing.assert_close(graph.run(x), function(x))

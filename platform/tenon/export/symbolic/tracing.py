@@ -31,7 +31,15 @@ from tenon.tensors.tensor import Tensor
 #: Code that branches by sizes between computations of the same values, or to raise an error.
 _BELOW = tuple(
     f"{OURS[0]}/{path}"
-    for path in ("engine/", "graph/", "kernels/", "ops/", "tensors/", "nn/functional/normalization.py")
+    for path in (
+        "engine/",
+        "graph/",
+        "kernels/",
+        "ops/",
+        "tensors/",
+        "nn/functional/interpolation.py",
+        "nn/functional/normalization.py",
+    )
 )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.nn.functional.arguments import PerAxis, per_axis
 from tenon.nn.functional.pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -34,6 +35,8 @@ _MODES = {
     "lanczos": ("lanczos", 2),
 }
 _FILTERED = ("bilinear", "bicubic", "lanczos")
+#: The largest denominator of a scale factor that is taken for a fraction.
+_LARGEST_DENOMINATOR = 1000
 
 
 def interpolate(
@@ -127,7 +130,22 @@ def _sizes(
             ) from error
     factors = tuple(float(s) for s in argument) if is_per_axis else (float(argument),) * rank
     sizes = tuple(math.floor(n * s) for n, s in zip(x.raw.shape[2:], factors, strict=True))
+    if WATCHERS.recorder is not None and WATCHERS.recorder.any_size:
+        sizes = tuple(map(_from_fraction, sizes, x.shape[2:], factors))
     return sizes, (None,) * rank if recompute else factors
+
+
+def _from_fraction(scaled: int, size: int, factor: float) -> int:
+    """Return ``scaled``, ``size`` times ``factor``, as computed from ``size`` by integers if it can be.
+
+    A recorder of programs of all sizes sees integers only: 3 * size // 10 for the factor 0.3.
+    """
+    for denominator in range(1, _LARGEST_DENOMINATOR + 1):
+        numerator = round(factor * denominator)
+        if numerator / denominator == factor:
+            exact = size * numerator // denominator
+            return exact if int(exact) == scaled else scaled
+    return scaled
 
 
 def _resize_bytes(run: Callable[..., Tensor], x: Tensor, plan: _Plan) -> Tensor:
