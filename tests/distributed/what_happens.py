@@ -84,7 +84,7 @@ BY_MONITOR = "what killed it, step, host, where it was last seen"
 
 def killed(name: str) -> dict:
     """What a row is like where the signal ``name`` kills the rank."""
-    return {"words": (f" was killed by {name} ===",), "noticed": True}
+    return {"words": (f" was killed by {name}",), "noticed": True}
 
 
 WRITE_ERROR = "CheckpointWriteError: could not "
@@ -130,7 +130,7 @@ EVENTS = (
     script(
         "out_of_memory", "the kernel's out-of-memory killer (memory limit of a control group)", 9,
         "the same, and that memory ran out", surroundings=memory_group, noticed=True,
-        words=(" was killed by SIGKILL ===", "memory ran out: the kernel's out-of-memory killer"),
+        words=(" was killed by SIGKILL", "memory ran out: the kernel's out-of-memory killer"),
     ),
     script("terminate", "SIGTERM in a plain script", 15, BY_MONITOR, **killed("SIGTERM")),
     died("segfault", "a segmentation fault", 11, "the line that crashed, step, host", (" was killed by SIGSEGV ===", "in string_at")),

@@ -45,6 +45,7 @@ SETTLING_TIME = 0.03
 LEAVING_TIME = 0.3
 """Longest wait in seconds for the other ranks to end, after one has exited with status 0."""
 UNKNOWN_ORDER = ", and so were others before the monitor started: their order is unknown"
+SAME_MOMENT = ", and so were others at the same moment: their order is unknown"
 HELD_BACK = "tenon: the second Ctrl-C followed at once and was delayed until the run was saved\n"
 REPEAT_SECONDS = 0.5
 """A second Ctrl-C within this time counts as a repetition of the first."""
@@ -105,6 +106,7 @@ class HostMonitor:
         self.statuses: dict[int, int | None] = {}
         """The wait status of each rank that has ended, None where it is unknown."""
         self.reported = False
+        self._first = 0  # how many ends were noticed at once that may be the launcher's
         self._poll = POLL
         self._waiting: dict[int, tuple[int | str, int]] = {}
         named = {name: process for process, name in self.launchers}
@@ -133,6 +135,7 @@ class HostMonitor:
                 self._write(HELD_BACK, directly=True)
             if ended:
                 self._hold.release()
+                self._first = sum(process_state.may_be_launchers(status) for _, status in ended)
                 deadline = time.monotonic() + SETTLING_TIME
                 while (patience := deadline - time.monotonic()) > 0:
                     ended += self._wait(patience)
@@ -188,7 +191,8 @@ class HostMonitor:
         certain = process_state.consequence(status, note) == 0
         code = None if status is None or number else status >> 8
         if number:
-            order = UNKNOWN_ORDER if TOGETHER and number in process_state.FROM_LAUNCHER else ""
+            order = UNKNOWN_ORDER if TOGETHER else SAME_MOMENT if self._first > 1 else ""
+            order = order if number in process_state.FROM_LAUNCHER else ""
             reason = f"was killed by {_name(number)}{order}"
         elif note.startswith("called"):
             reason, _, note = note.partition("\n")

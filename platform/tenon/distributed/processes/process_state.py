@@ -95,6 +95,11 @@ def _read(path: str) -> str:
         return ""
 
 
+def may_be_launchers(status: int | None) -> bool:
+    """Whether a process ended by a signal with which launchers end ranks."""
+    return status is not None and status & 0x7F in FROM_LAUNCHER
+
+
 def first_cause(ended: Sequence[tuple[int, int | None, str]]) -> tuple[int, int | None, str]:
     """Return the rank of those that ended together, each with its wait status and crash note, to report.
 
