@@ -26,8 +26,8 @@ from tenon.export.symbolic.size_guards import SizeGuard, distinct
 
 #: A graph, and the arguments of test runs.
 Read: TypeAlias = tuple[CapturedGraph, list[tuple[Nested, ...]]]
-#: How many test runs have random arguments.
-_RUNS = 3
+#: How many test runs at the example's sizes have random arguments.
+_RANDOM = 2
 
 
 def has_graph(file: Path) -> bool:
@@ -141,7 +141,7 @@ def _calls(graph: CapturedGraph, example: Sequence[Array], batch: str | None) ->
     shapes = [node.avals[0].shape for node in graph.arguments]
     if example and [array.shape for array in example] == shapes:
         runs.append(example)
-    runs += [_random(graph, sizes, generator) for _ in range(_RUNS - 1)]
+    runs += [_random(graph, sizes, generator) for _ in range(_RANDOM)]
     if batch in graph.symbols:
         own = graph.symbols[batch]
         larger = own.example + 2 if own.most is None else min(own.example + 2, own.most)
