@@ -4,10 +4,12 @@ import json
 import mmap
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -228,3 +230,18 @@ def test_lines_are_found_in_every_kind_of_report():
 )
 def test_the_end_that_others_follow_from_is_reported(ended, rank):
     assert process_state.first_cause(ended)[0] == rank
+
+
+@pytest.mark.parametrize(
+    ("status", "noticed", "order"),
+    [(9, 1, ""), (9, 2, host_monitor.SAME_MOMENT), (11, 2, "")],
+    ids=["killed alone", "killed with others", "crashed as others were killed"],
+)
+def test_a_report_says_whether_the_order_of_the_ends_is_known(monkeypatch, status, noticed, order):
+    monitor, reasons = object.__new__(host_monitor.HostMonitor), []
+    monitor.table, monitor._first = SimpleNamespace(crash=lambda rank: ""), noticed
+    monkeypatch.setattr(monitor, "_report_death", lambda rank, reason, *facts, **more: reasons.append(reason))
+
+    monitor._rank_ended(1, status)
+
+    assert reasons == [f"was killed by {signal.Signals(status).name}{order}"]
