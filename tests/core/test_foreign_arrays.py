@@ -94,6 +94,24 @@ def test_the_array_lives_as_long_as_the_tensor(large):
     assert x.tolist() == [2, 3, 4, 5]
 
 
+def test_a_field_whose_strides_are_no_multiples_of_its_elements_is_refused():
+    records = np.zeros(1000, [("number", np.float32), ("secret", "S5")])
+
+    with pytest.raises(ValueError, match="strides not a multiple of the element byte size"):
+        tenon.from_numpy(records["number"][500:503])
+    assert tenon.tensor(records["number"][500:503]).untyped_storage().nbytes() == 12
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+def test_the_storage_of_a_matrix_is_a_vector():
+    matrix = np.matrix([[1, 2], [3, 4]], np.float32)
+    x = tenon.from_numpy(matrix)
+
+    assert x.untyped_storage().tolist() == list(matrix.tobytes())
+    x[0, 0] = 7
+    assert matrix[0, 0] == 7
+
+
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 3)])
 def test_an_empty_view_has_an_empty_storage(large, shape):
     x = tenon.from_numpy(np.ndarray(shape, np.float32, large))

@@ -65,7 +65,8 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     ``as_strided`` reaches and ``save`` writes, also where ``ndarray`` is a view of a larger array.
 
     Raises TypeError for anything but an array, DTypeError for dtypes that tensors cannot have, ArgumentError
-    for another byte order, ShapeError for negative strides.
+    for another byte order, ShapeError for negative strides and for strides that are no multiples of the
+    element size.
     """
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"expected np.ndarray (got {type(ndarray).__name__})")
@@ -80,6 +81,12 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
             "At least one stride in the given numpy array is negative, and tensors with negative strides are"
             " not currently supported. (You can probably work around this by making a copy of your array with"
             " array.copy().)"
+        )
+    if any(s % ndarray.itemsize for s in ndarray.strides):
+        raise ShapeError(
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy array to"
+            f" reallocate the memory. (It is of {ndarray.dtype} with strides {ndarray.strides}, such as a field"
+            " of a structured array.)"
         )
     result: Tensor = Value.make(own_extent(ndarray), backend_named("cpu"))
     result._expose()

@@ -45,21 +45,17 @@ def own_extent(array: np.ndarray) -> np.ndarray:
     The storage of a tensor is the array at the end of its ``base`` references (``untyped.py``). A buffer
     between that of the view and that of the larger array ends these references early.
     """
-    if array.base is None:
-        return array.view(np.ndarray)
+    if array.base is None and type(array) is np.ndarray:
+        return array.view()
     if not array.size:
         return np.empty(array.shape, array.dtype)
-    size = array.dtype.itemsize
-    if any(stride % size for stride in array.strides):
-        return array.view(
-            np.ndarray
-        )  # of a field of a structured array: its strides are not multiples of the element size
+    array, size = array.view(np.ndarray), array.dtype.itemsize  # subclasses reshape in other ways
     if array.flags.c_contiguous:
         flat = array.reshape(-1)
     else:
         last = sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
         flat = np.lib.stride_tricks.as_strided(array, (last // size + 1,), (size,))
-    block = np.frombuffer(flat.view(np.ndarray).view(np.uint8).data, array.dtype)
+    block = np.frombuffer(flat.view(np.uint8).data, array.dtype)
     return np.ndarray(array.shape, array.dtype, block, 0, array.strides)
 
 
