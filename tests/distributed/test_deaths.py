@@ -4,16 +4,16 @@ import json
 import mmap
 import os
 import re
-import signal
+import select
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from tenon.distributed.processes import failure_record, host_monitor, process_state
+from tenon.distributed.processes import exit_pipe, failure_record, host_monitor, process_state
 from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable, table_bytes
 from tenon.testing.suites.communicator import is_mpich, launch
 
@@ -80,12 +80,6 @@ def test_a_rank_that_dies_is_reported_once_and_every_rank_has_a_record(tmp_path,
 
     host = os.uname().nodename
     assert done.returncode != 0
-    if kind == "kill" and headlines(done)[0].endswith(host_monitor.SAME_MOMENT):
-        # The launcher killed the others before the first end was noticed: the report says so.
-        assert re.fullmatch(
-            rf"rank \d of 3 on host {host}, step 17 {reason}, and so were .*", *headlines(done)
-        )
-        return
     assert headlines(done) == [f"rank 2 of 3 on host {host}, step 17 {reason}"], done.stderr
     first, second, last = records(tmp_path)
     assert set(first) == set(last) == FIELDS
@@ -149,42 +143,133 @@ def table(tmp_path, size=2):
     return HeartbeatTable(mmap.mmap(descriptor, table_bytes(size)), size, [0] * size, descriptor)
 
 
+class Watched:
+    """Processes that a monitor watches as the ranks of a job, each running a program that prints a line."""
+
+    def __init__(self, folder, *programs):
+        self.beats, self.folder = table(folder, len(programs)), folder
+        ends = [os.pipe() for _ in programs]
+        self.processes = [
+            subprocess.Popen(
+                [sys.executable, "-c", program, str(end)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[end],
+            )
+            for program, (_, end) in zip(programs, ends, strict=True)
+        ]  # fmt: skip
+        self.handles, self.pipes = [os.pidfd_open(p.pid) for p in self.processes], [end for end, _ in ends]
+        self.poll = select.epoll()
+        for descriptor in (*self.handles, *self.pipes):
+            self.poll.register(descriptor, select.EPOLLIN)
+        for rank, process in enumerate(self.processes):
+            os.close(ends[rank][1])
+            beat = Heartbeat(time.monotonic_ns(), 3, 0, 7, process.pid, 0, "barrier", "  a.py:3 in f")
+            self.beats.write(rank, beat)
+            assert process.stdout.readline() == b"runs\n"
+        self.beats.folder = str(folder)
+
+    def watch(self):
+        """Start the monitor."""
+        size, descriptors = len(self.processes), [*self.handles, *self.pipes]
+        facts = {
+            "handles": self.handles, "pipes": self.pipes, "poll": self.poll.fileno(), "oom_kills": 0, "size": size,
+            "host": "here", "job": self.folder.name + str(os.getpid()), "attempt": 4, "nodes": 1,
+            "ranks": list(range(size)), "processes": [p.pid for p in self.processes],
+            "descriptor": self.beats.descriptor,
+        }  # fmt: skip
+        self.monitor = subprocess.Popen(
+            [sys.executable, "-I", "-S", host_monitor.__file__, json.dumps(facts)], stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, pass_fds=[self.beats.descriptor, self.poll.fileno(), *descriptors],
+        )  # fmt: skip
+        self.poll.close()
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self.wait_until(lambda: self.beats.watched)
+
+    def wait_until(self, there):
+        while not there():
+            assert self.monitor.poll() is None
+            time.sleep(0.01)
+
+    def end(self, *ranks):
+        """Let the programs of ``ranks`` end, one after the other."""
+        for rank in ranks:
+            self.processes[rank].communicate()
+
+    def report(self):
+        """What the monitor has written, once all have ended."""
+        err = self.monitor.communicate(timeout=60)[1]
+        os.close(self.beats.descriptor)
+        return err
+
+
+RETURNING = "import sys; print('runs', flush=True); sys.stdin.read()"
+KILLED = RETURNING + "; import os; os.kill(os.getpid(), 9)"
+CLOSING = "import os, sys; os.close(int(sys.argv[1])); " + KILLED
+
+
 def test_a_monitor_reports_the_first_of_the_processes_that_end(tmp_path):
-    beats = table(tmp_path)
-    processes = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) for _ in range(2)]
-    for rank, process in enumerate(processes):
-        beats.write(rank, Heartbeat(time.monotonic_ns(), 3, 0, 7, process.pid, 0, "barrier", "  a.py:3 in f"))
-    beats.folder = str(tmp_path)
-    handles = [os.pidfd_open(p.pid) for p in processes]
-    facts = {
-        "handles": handles, "oom_kills": 0, "size": 2, "host": "here", "job": tmp_path.name + str(os.getpid()), "attempt": 4, "ranks": [0, 1],
-        "processes": [p.pid for p in processes], "nodes": 1, "descriptor": beats.descriptor,
-    }  # fmt: skip
-    watching = subprocess.Popen(
-        [sys.executable, "-I", "-S", host_monitor.__file__, json.dumps(facts), ",".join(map(str, handles))], stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, pass_fds=[beats.descriptor, *handles],
-    )  # fmt: skip
-    for handle in handles:
-        os.close(handle)
-    while not beats.watched:
-        assert watching.poll() is None
-        time.sleep(0.01)
-    processes[1].kill()
-    while not beats.reporter:
-        assert watching.poll() is None
-        time.sleep(0.01)
-    processes[0].communicate(b"\n")
-    err = watching.communicate(timeout=60)[1]
-    processes[1].communicate()
-    os.close(beats.descriptor)
+    job = Watched(tmp_path, RETURNING, RETURNING)
+    job.watch()
+    job.processes[1].kill()
+    job.wait_until(lambda: job.beats.reporter)
+    job.end(0, 1)
+    err = job.report()
 
     assert err.startswith("\n=== tenon: rank 1 of 2 on host here, step 7 was killed by SIGKILL ===\n")
     assert "Its last collective then: call 3, barrier. It was at:\n  a.py:3 in f\n" in err
-    assert beats.reporter == 1
+    assert job.beats.reporter == 1
     died = json.loads((tmp_path / "failures" / "rank-1.json").read_text())
     assert (died["attempt"], died["line"], died["signal"]) == (4, "a.py:3 in f", "SIGKILL")
     other = json.loads((tmp_path / "failures" / "rank-0.json").read_text())
     assert (other["reported"], other["status"]) == (False, 0)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before there is a monitor", "afterwards"])
+def test_of_ranks_that_end_the_first_whose_pipe_closed_is_reported(tmp_path, early):
+    """Rank 1 is like one that the kernel still ends while the launcher has ended the others."""
+    job = Watched(tmp_path, KILLED, CLOSING, KILLED)
+    if early:
+        job.end(0, 1, 2)
+        job.watch()
+    else:
+        job.watch()
+        job.end(0, 1, 2)
+
+    assert re.findall("=== tenon: rank (.*) ===", job.report()) == [
+        "1 of 3 on host here, step 7 was killed by SIGKILL"
+    ]
+
+
+@pytest.mark.slow
+def test_a_rank_that_closes_all_its_descriptors_is_not_reported_for_it(tmp_path):
+    job = Watched(tmp_path, CLOSING, KILLED)
+    job.watch()
+    time.sleep(host_monitor.ENDING_TIME + 1)
+
+    job.end(1, 0)
+
+    assert re.findall("=== tenon: rank (.*) ===", job.report()) == [
+        "1 of 2 on host here, step 7 was killed by SIGKILL"
+    ]
+
+
+def test_the_pipe_of_a_process_closes_before_its_connections(tmp_path):
+    program = "import sys; from tenon.distributed.processes.exit_pipe import ExitPipe\npipe = ExitPipe(); print(pipe.reading, flush=True); input()"
+    own, other = socket.socketpair()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=[other.fileno()]
+    ) as process, select.epoll() as poll:  # fmt: skip
+        other.close()
+        pipe = exit_pipe.open_reading(process.pid, int(process.stdout.readline()))
+        handle = os.pidfd_open(process.pid)
+        for descriptor in (handle, own.fileno(), pipe):
+            poll.register(descriptor, select.EPOLLIN)
+        process.kill()
+        process.wait()
+
+        assert [descriptor for descriptor, _ in poll.poll(60)] == [pipe, own.fileno(), handle]
+    for descriptor in (handle, pipe):
+        os.close(descriptor)
+    own.close()
 
 
 def test_the_schema_of_a_record_is_documented():
@@ -218,6 +303,7 @@ def test_lines_are_found_in_every_kind_of_report():
         ([(0, 9, ""), (1, 3 << 8, "")], 1),
         ([(0, 9, ""), (1, 143 << 8, "called os._exit(143)")], 1),
         ([(0, 15, ""), (1, 9, "")], 0),
+        ([(1, None, ""), (0, 9, "")], 1),
     ],
     ids=[
         "aborted after a kill",
@@ -226,22 +312,8 @@ def test_lines_are_found_in_every_kind_of_report():
         "exited",
         "exited itself",
         "alike",
+        "unknown, and others killed after it",
     ],
 )
 def test_the_end_that_others_follow_from_is_reported(ended, rank):
     assert process_state.first_cause(ended)[0] == rank
-
-
-@pytest.mark.parametrize(
-    ("status", "noticed", "order"),
-    [(9, 1, ""), (9, 2, host_monitor.SAME_MOMENT), (11, 2, "")],
-    ids=["killed alone", "killed with others", "crashed as others were killed"],
-)
-def test_a_report_says_whether_the_order_of_the_ends_is_known(monkeypatch, status, noticed, order):
-    monitor, reasons = object.__new__(host_monitor.HostMonitor), []
-    monitor.table, monitor._first = SimpleNamespace(crash=lambda rank: ""), noticed
-    monkeypatch.setattr(monitor, "_report_death", lambda rank, reason, *facts, **more: reasons.append(reason))
-
-    monitor._rank_ended(1, status)
-
-    assert reasons == [f"was killed by {signal.Signals(status).name}{order}"]

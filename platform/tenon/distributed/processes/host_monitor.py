@@ -5,35 +5,23 @@ The monitor runs this file without importing tenon, in a session of its own, so 
 sleeps until a rank of the host or the launcher ends, and then writes one report and the records of
 ``failure_record.py``. It reads the exit status, where the system provides it (from a zombie, or from a
 ``pidfd`` on Linux 6.15 and newer), the heartbeats in shared memory, and what ``faulthandler`` wrote there.
-
-It also suspends MPICH's launcher for half a second after a Ctrl-C, since a second Ctrl-C within that time
-would make the launcher kill the ranks during the step that they finish (``training/signals.py``).
+It also lets ``launcher_hold.py`` delay a second Ctrl-C.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import json
+import mmap
+import os
 import select
+import signal
 import sys
-
-POLL = select.epoll()
-TOGETHER = False
-"""Whether several ranks had ended before this process could observe their order."""
-if __name__ == "__main__":
-    # Before the other imports: from here on the kernel records the order in which ranks end.
-    for _handle in sys.argv[2].split(","):
-        POLL.register(int(_handle), select.EPOLLIN)
-    TOGETHER = len(POLL.poll(0)) > 1
-
-import contextlib  # noqa: E402
-import importlib.util  # noqa: E402
-import json  # noqa: E402
-import mmap  # noqa: E402
-import os  # noqa: E402
-import signal  # noqa: E402
-import time  # noqa: E402
-from pathlib import Path  # noqa: E402
-from types import ModuleType  # noqa: E402
-from typing import TYPE_CHECKING, TypedDict  # noqa: E402
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
     from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable
@@ -42,15 +30,11 @@ PROXY = "hydra_pmi_proxy"
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 SETTLING_TIME = 0.03
 """Seconds to wait for further ends after the first one noticed, which may not have happened first."""
+ENDING_TIME = 1.0
+"""Longest wait in seconds for a rank's end once its exit pipe has closed, which happens during its end."""
 LEAVING_TIME = 0.3
 """Longest wait in seconds for the other ranks to end, after one has exited with status 0."""
-UNKNOWN_ORDER = ", and so were others before the monitor started: their order is unknown"
-SAME_MOMENT = ", and so were others at the same moment: their order is unknown"
 HELD_BACK = "tenon: the second Ctrl-C followed at once and was delayed until the run was saved\n"
-REPEAT_SECONDS = 0.5
-"""A second Ctrl-C within this time counts as a repetition of the first."""
-SAVING_TIME = 60.0
-"""The longest time in seconds for which the launcher is suspended after a Ctrl-C that was sent twice."""
 REFRESH = 30.0
 
 
@@ -65,9 +49,9 @@ def load(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from tenon.distributed.processes import process_state
+    from tenon.distributed.processes import launcher_hold, process_state
 else:
-    process_state = load("process_state")
+    launcher_hold, process_state = map(load, ("launcher_hold", "process_state"))
 
 
 class Facts(TypedDict):
@@ -82,6 +66,10 @@ class Facts(TypedDict):
     processes: list[int]
     handles: list[int]
     """The pidfd of each process, opened while all were running."""
+    pipes: list[int]
+    """The reading end of the exit pipe of each rank (``exit_pipe.py``), -1 where it could not be opened."""
+    poll: int
+    """The epoll instance in which the first rank has registered ``handles`` and ``pipes``."""
     nodes: int
     oom_kills: int
     descriptor: int
@@ -106,12 +94,13 @@ class HostMonitor:
         self.statuses: dict[int, int | None] = {}
         """The wait status of each rank that has ended, None where it is unknown."""
         self.reported = False
-        self._first = 0  # how many ends were noticed at once that may be the launcher's
-        self._poll = POLL
+        self._poll = select.epoll.fromfd(facts["poll"])
         self._waiting: dict[int, tuple[int | str, int]] = {}
+        self._pipes = {end: r for end, r in zip(facts["pipes"], facts["ranks"], strict=True) if end >= 0}
+        self._order: list[int] = []  # the ranks whose exit pipes have closed, or that have ended without one
         named = {name: process for process, name in self.launchers}
         top = self.launchers[-1][0] if self.launchers else 0
-        self._hold = Hold(named.get(PROXY, 0), top)
+        self._hold = launcher_hold.Hold(named.get(PROXY, 0), top)
         self._replaced = False
         self._oom_kills = facts["oom_kills"]
 
@@ -133,16 +122,26 @@ class HostMonitor:
                 return
             if self._hold.update(all(self.table.read(rank).ended for rank in self.processes)):
                 self._write(HELD_BACK, directly=True)
+            if ended or self._ending():
+                ended += self._settle()
             if ended:
                 self._hold.release()
-                self._first = sum(process_state.may_be_launchers(status) for _, status in ended)
-                deadline = time.monotonic() + SETTLING_TIME
-                while (patience := deadline - time.monotonic()) > 0:
-                    ended += self._wait(patience)
                 self._handle_ends(ended)
             if time.monotonic() - refreshed > REFRESH:
                 self._oom_kills, kills, refreshed = kills, self.records.oom_kills(), time.monotonic()
         self._record_others()
+
+    def _ending(self) -> list[int]:
+        """The ranks whose exit pipes have closed, but which have not ended yet."""
+        return [rank for rank in self._order if rank not in self.statuses]
+
+    def _settle(self) -> list[tuple[int | str, int | None]]:
+        """The ranks and launchers that end within a moment, and those that are ending."""
+        ended, began = [], time.monotonic()
+        while (passed := time.monotonic() - began) < (ENDING_TIME if self._ending() else SETTLING_TIME):
+            ended += self._wait(max(SETTLING_TIME - passed, 0.005))
+        self._order = [rank for rank in self._order if rank in self.statuses]  # others closed it themselves
+        return ended
 
     def _wait(self, patience: float) -> list[tuple[int | str, int | None]]:
         """The ranks and launchers that have ended, in order, with their wait statuses."""
@@ -155,12 +154,19 @@ class HostMonitor:
                     self._poll.unregister(0)
                 self._hold.signalled(data)
                 continue
-            who, process = self._waiting.pop(descriptor)
             self._poll.unregister(descriptor)
+            if (closed := self._pipes.pop(descriptor, None)) is not None:
+                os.close(descriptor)
+                if closed not in self._order:
+                    self._order.append(closed)
+                continue
+            who, process = self._waiting.pop(descriptor)
             status = process_state.exit_status(descriptor, process)
             os.close(descriptor)
             if isinstance(who, int):
                 self.statuses[who] = status
+                if who not in self._order:
+                    self._order.append(who)
             ended.append((who, status))
         return ended
 
@@ -174,7 +180,8 @@ class HostMonitor:
             order = [f"{name} (process {process})" for process, name in self.launchers]
             self._launcher_ended(*max(launchers, key=lambda each: order.index(each[0])))
         elif ranks and not reported:
-            # The launcher may have ended others meanwhile: prefer ends that its signals do not explain.
+            # The launcher may have ended all for another cause: prefer ends that it never causes.
+            ranks.sort(key=lambda each: self._order.index(each[0]))
             self._rank_ended(
                 *process_state.first_cause([(*each, self.table.crash(each[0])) for each in ranks])[:2]
             )
@@ -191,9 +198,7 @@ class HostMonitor:
         certain = process_state.consequence(status, note) == 0
         code = None if status is None or number else status >> 8
         if number:
-            order = UNKNOWN_ORDER if TOGETHER else SAME_MOMENT if self._first > 1 else ""
-            order = order if number in process_state.FROM_LAUNCHER else ""
-            reason = f"was killed by {_name(number)}{order}"
+            reason = f"was killed by {_name(number)}"
         elif note.startswith("called"):
             reason, _, note = note.partition("\n")
         elif code is not None:
@@ -317,60 +322,6 @@ class HostMonitor:
             )  # fmt: skip
 
 
-class Hold:
-    """Suspends MPICH's process ``proxy`` after a Ctrl-C, since it would kill the ranks at a second one.
-
-    A second Ctrl-C shows in that ``mpirun`` closes its connection to the proxy.
-    """
-
-    def __init__(self, proxy: int, mpirun: int) -> None:
-        self.proxy, self.mpirun = proxy, mpirun
-        self._connections: set[str] = set()
-        self._since = 0.0
-        self._repeated = False
-        self._over = not proxy
-
-    @property
-    def active(self) -> bool:
-        """Whether the launcher is suspended now."""
-        return bool(self._since) and not self._over
-
-    def signalled(self, numbers: bytes) -> None:
-        """The ranks received these signals: suspend the launcher at the first Ctrl-C."""
-        if signal.SIGINT in numbers and not self._over and not self._since:
-            self._since = time.monotonic()
-            self._send(signal.SIGSTOP)
-            self._connections = process_state.sockets(self.mpirun)
-
-    def update(self, saved: bool) -> bool:
-        """Resume the launcher when the run is ``saved``, or after half a second without a second Ctrl-C.
-
-        Return whether a repeated Ctrl-C was delayed until the run was saved.
-        """
-        if not self.active:
-            return False
-        held = time.monotonic() - self._since
-        if held < REPEAT_SECONDS or saved:
-            self._repeated = bool(self._connections - process_state.sockets(self.mpirun))
-        elif not self._repeated:
-            self.release()
-        if saved or held > SAVING_TIME:
-            self.release()
-        return saved and self._repeated
-
-    def release(self) -> None:
-        """Resume the launcher for good: another Ctrl-C then ends the job at once."""
-        if self.active:
-            self._over = True
-            self._send(signal.SIGCONT)
-
-    def _send(self, number: int) -> None:
-        try:
-            os.kill(self.proxy, number)
-        except ProcessLookupError:
-            self._over = True
-
-
 def describe(beat: Heartbeat, *, with_stack: bool) -> str:
     """The last heartbeat of a dead rank as text; its stack is as old as the heartbeat."""
     if not beat.time:
@@ -390,7 +341,7 @@ def _name(number: int) -> str:
 
 
 def main() -> None:
-    """The arguments are the facts, as JSON, and the pidfds of the ranks."""
+    """The argument is the facts, as JSON."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     HostMonitor(json.loads(sys.argv[1])).run()

@@ -9,16 +9,18 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from tenon.config import environment
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
-from tenon.distributed.processes import failure_record
+from tenon.distributed.processes import exit_pipe, failure_record
 from tenon.distributed.processes.heartbeat_table import HeartbeatTable, crash_offset
 from tenon.distributed.processes.startup import ATTEMPT
 
@@ -36,11 +38,16 @@ class MonitorConnection:
         self._descriptor = -1
         self._crashes = False
         self._signals = False
+        self._pipe: exit_pipe.ExitPipe | None = None
         attempt = environment(ATTEMPT) or ""
         self._attempt = int(attempt) if attempt.isdigit() else 0
 
-    def start(self, processes: list[int]) -> None:
-        """Let crashes be written into the table; the first rank of a host also starts the monitor."""
+    def start(self, processes: Sequence[int], pipes: Sequence[int], own: exit_pipe.ExitPipe | None) -> None:
+        """Let crashes be written into the table; the first rank of a host also starts the monitor.
+
+        ``pipes`` are the reading ends of the ranks' exit pipes, of which ``own`` is this rank's.
+        """
+        self._pipe = own
         table = self.table
         if table.descriptor < 0 or not hasattr(os, "pidfd_open"):
             return
@@ -55,19 +62,25 @@ class MonitorConnection:
             handles = [os.pidfd_open(processes[rank]) for rank in ranks]
         except ProcessLookupError:
             return  # a rank of this host has ended already, and the job is about to end
+        ends = [exit_pipe.open_reading(processes[rank], pipes[rank]) for rank in ranks]
+        poll = select.epoll()
+        opened = [*handles, *(end for end in ends if end >= 0)]
+        for descriptor in opened:  # From here on the kernel records the order in which ranks end.
+            poll.register(descriptor, select.EPOLLIN)
         facts = {
             "size": self._size, "host": self._host, "job": self._job, "attempt": self._attempt,
             "ranks": ranks, "processes": [processes[rank] for rank in ranks], "handles": handles,
-            "nodes": len(set(table.leaders)), "descriptor": table.descriptor,
-            "oom_kills": failure_record.oom_kills(),
+            "pipes": ends, "poll": poll.fileno(), "nodes": len(set(table.leaders)),
+            "descriptor": table.descriptor, "oom_kills": failure_record.oom_kills(),
         }  # fmt: skip
         monitor = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(MONITOR), json.dumps(facts), ",".join(map(str, handles))],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[table.descriptor, *handles],
-            start_new_session=True, cwd="/",
+            [sys.executable, "-I", "-S", str(MONITOR), json.dumps(facts)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            pass_fds=[table.descriptor, poll.fileno(), *opened], start_new_session=True, cwd="/",
         )  # fmt: skip
-        for handle in handles:
-            os.close(handle)
+        poll.close()
+        for descriptor in opened:
+            os.close(descriptor)
         monitor.returncode = 0  # It outlives this process, which never waits for it.
         assert monitor.stdin is not None
         self._descriptor = os.dup(monitor.stdin.fileno())
@@ -84,6 +97,8 @@ class MonitorConnection:
 
     def forget(self) -> None:
         """In a forked child, which is not a rank: write nothing for the rank any more."""
+        if self._pipe is not None:
+            self._pipe.close()
         if self._crashes:
             faulthandler.disable()
         if self._signals:
@@ -145,8 +160,12 @@ class MonitorConnection:
 
 def start(communicator: Communicator, table: HeartbeatTable) -> MonitorConnection:
     """Start the monitors of a job's hosts, without waiting until they run; collective."""
-    processes = [decode(each) for each in communicator.all_gather_bytes(encode(os.getpid()), name="monitor")]
+    monitored = not communicator.survives  # else a job outlives the death of a rank
+    pipe = exit_pipe.ExitPipe() if monitored and hasattr(os, "pidfd_open") else None
+    own = [os.getpid(), -1 if pipe is None else pipe.reading]
+    gathered = communicator.all_gather_bytes(encode(own), name="monitor")
+    processes, pipes = zip(*map(decode, gathered), strict=True)
     monitor = MonitorConnection(communicator, table)
-    if not communicator.survives:  # else a job outlives the death of a rank
-        monitor.start(processes)
+    if monitored:
+        monitor.start(processes, pipes, pipe)
     return monitor

@@ -1,11 +1,10 @@
-"""The state of processes of this host, read from Linux's ``/proc``: ancestors, exit statuses, sockets.
+"""The state of processes of this host, read from Linux's ``/proc``: ancestors and exit statuses.
 
 This file imports nothing of tenon: the monitor (``host_monitor.py``) loads it by its path.
 """
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import signal
@@ -65,16 +64,6 @@ def alive(process: int) -> bool:
     return (_fields(process) or ["Z"])[0] not in "ZX"
 
 
-def sockets(process: int) -> set[str]:
-    """The sockets that ``process`` has open; none if that cannot be seen."""
-    found = set()
-    with contextlib.suppress(OSError):
-        for name in os.listdir(f"/proc/{process}/fd"):
-            with contextlib.suppress(OSError):
-                found.add(os.readlink(f"/proc/{process}/fd/{name}"))
-    return {target for target in found if target.startswith("socket:")}
-
-
 def open_output(process: int) -> int | None:
     """A descriptor of one's own for the standard error of ``process``; None if it cannot be opened."""
     try:
@@ -95,15 +84,10 @@ def _read(path: str) -> str:
         return ""
 
 
-def may_be_launchers(status: int | None) -> bool:
-    """Whether a process ended by a signal with which launchers end ranks."""
-    return status is not None and status & 0x7F in FROM_LAUNCHER
-
-
 def first_cause(ended: Sequence[tuple[int, int | None, str]]) -> tuple[int, int | None, str]:
-    """Return the rank of those that ended together, each with its wait status and crash note, to report.
+    """Return the rank to report of those in ``ended``, in order, each with its wait status and crash note.
 
-    The first whose end a launcher does not explain; MPI and launchers end the others after it.
+    The first, unless a launcher explains its end and not that of another, as after an abort by MPI itself.
     """
     return min(ended, key=lambda each: consequence(*each[1:]))
 
@@ -113,8 +97,8 @@ def consequence(status: int | None, note: str) -> int:
     if note:
         return 0
     if status is None:
-        return 2
+        return 1
     if number := status & 0x7F:
         return 1 if number in FROM_LAUNCHER else 0
     # What MPI's error handler and programs that handle the launcher's SIGTERM exit with.
-    return 3 if (status >> 8) - 128 in FROM_LAUNCHER else 0
+    return 2 if (status >> 8) - 128 in FROM_LAUNCHER else 0
