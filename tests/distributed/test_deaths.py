@@ -144,7 +144,10 @@ def table(tmp_path, size=2):
 
 
 class Watched:
-    """Processes that a monitor watches as the ranks of a job, each running a program that prints a line."""
+    """Processes that a monitor watches as the ranks of a job, each running a program that prints a line.
+
+    Beside them one that it watches as their launcher.
+    """
 
     def __init__(self, folder, *programs):
         self.beats, self.folder = table(folder, len(programs)), folder
@@ -156,8 +159,10 @@ class Watched:
             for program, (_, end) in zip(programs, ends, strict=True)
         ]  # fmt: skip
         self.handles, self.pipes = [os.pidfd_open(p.pid) for p in self.processes], [end for end, _ in ends]
+        self.launcher = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        self.launchers = [(self.launcher.pid, "mpirun", os.pidfd_open(self.launcher.pid), -1)]
         self.poll = select.epoll()
-        for descriptor in (*self.handles, *self.pipes):
+        for descriptor in (*self.handles, *self.pipes, self.launchers[0][2]):
             self.poll.register(descriptor, select.EPOLLIN)
         for rank, process in enumerate(self.processes):
             os.close(ends[rank][1])
@@ -168,12 +173,12 @@ class Watched:
 
     def watch(self):
         """Start the monitor."""
-        size, descriptors = len(self.processes), [*self.handles, *self.pipes]
+        size, descriptors = len(self.processes), [*self.handles, *self.pipes, self.launchers[0][2]]
         facts = {
             "handles": self.handles, "pipes": self.pipes, "poll": self.poll.fileno(), "oom_kills": 0, "size": size,
             "host": "here", "job": self.folder.name + str(os.getpid()), "attempt": 4, "nodes": 1,
             "ranks": list(range(size)), "processes": [p.pid for p in self.processes],
-            "descriptor": self.beats.descriptor,
+            "descriptor": self.beats.descriptor, "launchers": self.launchers,
         }  # fmt: skip
         self.monitor = subprocess.Popen(
             [sys.executable, "-I", "-S", host_monitor.__file__, json.dumps(facts)], stdin=subprocess.PIPE,
@@ -198,6 +203,7 @@ class Watched:
         """What the monitor has written, once all have ended."""
         err = self.monitor.communicate(timeout=60)[1]
         os.close(self.beats.descriptor)
+        self.launcher.communicate(b"\n")
         return err
 
 
@@ -236,6 +242,24 @@ def test_of_ranks_that_end_the_first_whose_pipe_closed_is_reported(tmp_path, ear
 
     assert re.findall("=== tenon: rank (.*) ===", job.report()) == [
         "1 of 3 on host here, step 7 was killed by SIGKILL"
+    ]
+
+
+@pytest.mark.parametrize("order", ["launcher alone", "ranks noticed first"])
+def test_a_launcher_that_is_killed_before_the_monitor_runs_is_reported(tmp_path, order):
+    job = Watched(tmp_path, KILLED, KILLED)
+    if (
+        order == "ranks noticed first"
+    ):  # it has killed them, or its process has, while the kernel still ended it
+        job.end(0, 1)
+    job.launcher.kill()
+    job.launcher.wait()
+
+    job.watch()
+
+    job.end(0, 1)  # by SIGTERM of the monitor, if they still run
+    assert re.findall("=== tenon: rank (.*) ===", job.report()) == [
+        f"0 of 2 on host here, step 7 lost its launcher: mpirun (process {job.launcher.pid}) was killed by SIGKILL"
     ]
 
 

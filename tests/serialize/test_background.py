@@ -112,6 +112,15 @@ def test_a_folder_that_is_gone_is_raised_when_the_writer_is_closed(tmp_path):
     writer.close()
 
 
+def test_an_exit_in_the_thread_that_writes_is_raised_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("tenon.serialize.background.keep_last", lambda folder, keep: sys.exit(3))
+    writer = CheckpointWriter(tmp_path)
+    writer.save(1, {"w": tensor(1.0)})
+
+    with pytest.raises(SystemExit):
+        writer.close()
+
+
 def test_an_error_in_the_block_does_not_wait_for_a_slow_disk(tmp_path, monkeypatch):
     slow = threading.Event()
     monkeypatch.setattr("tenon.serialize.background.keep_last", lambda folder, keep: slow.wait(20))

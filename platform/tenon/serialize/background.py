@@ -44,7 +44,7 @@ class CheckpointWriter:
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.folder, f".{PREFIX}", 0.0)
         self._memory: np.ndarray | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         #: Whether a run that was killed before may have left more than ``keep`` files.
         self._surplus = True
@@ -98,7 +98,7 @@ class CheckpointWriter:
             with replacing(path) as file:
                 packed.write(file, path.stem)
             keep_last(self.folder, self.keep)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too, at which a thread ends without a word
             self._error = error  # raised in the training thread, by `check`
 
 

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, TypedDict
 if TYPE_CHECKING:
     from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable
 
-PROXY = "hydra_pmi_proxy"
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGFPE, signal.SIGILL)
 SETTLING_TIME = 0.03
 """Seconds to wait for further ends after the first one noticed, which may not have happened first."""
@@ -68,8 +67,10 @@ class Facts(TypedDict):
     """The pidfd of each process, opened while all were running."""
     pipes: list[int]
     """The reading end of the exit pipe of each rank (``exit_pipe.py``), -1 where it could not be opened."""
+    launchers: list[process_state.Launcher]
+    """The launchers above the ranks, the nearest first."""
     poll: int
-    """The epoll instance in which the first rank has registered ``handles`` and ``pipes``."""
+    """The epoll instance in which the first rank has registered all of these handles and pipes."""
     nodes: int
     oom_kills: int
     descriptor: int
@@ -86,11 +87,8 @@ class HostMonitor:
         memory = mmap.mmap(descriptor, tables.table_bytes(self.size))
         self.table: HeartbeatTable = tables.HeartbeatTable(memory, self.size, [], descriptor)
         self.processes = dict(zip(facts["ranks"], facts["processes"], strict=True))
-        self.launchers = process_state.ancestors(next(iter(self.processes.values())))
-        self.output = [2]
-        for process, name in self.launchers:
-            if name != PROXY and (opened := process_state.open_output(process)) is not None:
-                self.output.append(opened)
+        self.launchers = [process_state.Launcher(*each) for each in facts["launchers"]]
+        self.output = [2, *(each.output for each in self.launchers if each.output >= 0)]
         self.statuses: dict[int, int | None] = {}
         """The wait status of each rank that has ended, None where it is unknown."""
         self.reported = False
@@ -98,9 +96,8 @@ class HostMonitor:
         self._waiting: dict[int, tuple[int | str, int]] = {}
         self._pipes = {end: r for end, r in zip(facts["pipes"], facts["ranks"], strict=True) if end >= 0}
         self._order: list[int] = []  # the ranks whose exit pipes have closed, or that have ended without one
-        named = {name: process for process, name in self.launchers}
-        top = self.launchers[-1][0] if self.launchers else 0
-        self._hold = launcher_hold.Hold(named.get(PROXY, 0), top)
+        proxy = next((each.process for each in self.launchers if each.name == process_state.PROXY), 0)
+        self._hold = launcher_hold.Hold(proxy, self.launchers[-1].process if self.launchers else 0)
         self._replaced = False
         self._oom_kills = facts["oom_kills"]
 
@@ -108,11 +105,8 @@ class HostMonitor:
         """Return when all ranks of this host have ended."""
         for (rank, process), handle in zip(self.processes.items(), self.facts["handles"], strict=True):
             self._waiting[handle] = rank, process
-        for process, name in self.launchers:
-            with contextlib.suppress(ProcessLookupError):
-                handle = os.pidfd_open(process)
-                self._waiting[handle] = f"{name} (process {process})", process
-                self._poll.register(handle, select.EPOLLIN)
+        for process, name, handle, _ in self.launchers:
+            self._waiting[handle] = f"{name} (process {process})", process
         self._poll.register(0, select.EPOLLIN)
         self.table.watched = True
         kills, refreshed = self._oom_kills, time.monotonic()
@@ -173,18 +167,18 @@ class HostMonitor:
     def _handle_ends(self, ended: list[tuple[int | str, int | None]]) -> None:
         """Report the first end among ``ended``, unless it is not a failure or has been reported already."""
         launchers = [(who, status) for who, status in ended if isinstance(who, str)]
+        killed = [(who, status) for who, status in launchers if status is not None and status & 0x7F]
         ranks = [(who, status) for who, status in ended if isinstance(who, int) and self._failed(who, status)]
-        reported = self.reported or self.table.reporter is not None
-        if launchers and isinstance(ended[0][0], str):
+        ranks.sort(key=lambda each: self._order.index(each[0]))
+        causes = [(*each, self.table.crash(each[0])) for each in ranks]
+        follow = all(process_state.consequence(status, note) for _, status, note in causes)
+        if launchers and (isinstance(ended[0][0], str) or (killed and follow)):
             # Launchers end one after the other: report the one that started the others.
-            order = [f"{name} (process {process})" for process, name in self.launchers]
-            self._launcher_ended(*max(launchers, key=lambda each: order.index(each[0])))
-        elif ranks and not reported:
+            order = [f"{each.name} (process {each.process})" for each in self.launchers]
+            self._launcher_ended(*max(killed or launchers, key=lambda each: order.index(each[0])))
+        elif causes and not self.reported and self.table.reporter is None:
             # The launcher may have ended all for another cause: prefer ends that it never causes.
-            ranks.sort(key=lambda each: self._order.index(each[0]))
-            self._rank_ended(
-                *process_state.first_cause([(*each, self.table.crash(each[0])) for each in ranks])[:2]
-            )
+            self._rank_ended(*process_state.first_cause(causes)[:2])
 
     def _failed(self, rank: int, status: int | None) -> bool:
         crashed = status is not None and status & 0x7F in CRASHES

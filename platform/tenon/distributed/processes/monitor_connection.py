@@ -20,7 +20,7 @@ from types import FrameType
 from tenon.config import environment
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
-from tenon.distributed.processes import exit_pipe, failure_record
+from tenon.distributed.processes import exit_pipe, failure_record, process_state
 from tenon.distributed.processes.heartbeat_table import HeartbeatTable, crash_offset
 from tenon.distributed.processes.startup import ATTEMPT
 
@@ -64,13 +64,15 @@ class MonitorConnection:
             return  # a rank of this host has ended already, and the job is about to end
         ends = [exit_pipe.open_reading(processes[rank], pipes[rank]) for rank in ranks]
         poll = select.epoll()
-        opened = [*handles, *(end for end in ends if end >= 0)]
-        for descriptor in opened:  # From here on the kernel records the order in which ranks end.
+        launchers = process_state.launchers_of(os.getpid())
+        opened = [*handles, *(end for end in ends if end >= 0), *(each.handle for each in launchers)]
+        for descriptor in opened:  # From here on the kernel records the order in which processes end.
             poll.register(descriptor, select.EPOLLIN)
+        opened += [each.output for each in launchers if each.output >= 0]
         facts = {
             "size": self._size, "host": self._host, "job": self._job, "attempt": self._attempt,
             "ranks": ranks, "processes": [processes[rank] for rank in ranks], "handles": handles,
-            "pipes": ends, "poll": poll.fileno(), "nodes": len(set(table.leaders)),
+            "pipes": ends, "launchers": launchers, "poll": poll.fileno(), "nodes": len(set(table.leaders)),
             "descriptor": table.descriptor, "oom_kills": failure_record.oom_kills(),
         }  # fmt: skip
         monitor = subprocess.Popen(

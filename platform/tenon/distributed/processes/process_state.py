@@ -5,39 +5,56 @@ This file imports nothing of tenon: the monitor (``host_monitor.py``) loads it b
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import struct
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prte", "prted", "hydra_pmi_proxy"}
+PROXY = "hydra_pmi_proxy"
+LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prte", "prted", PROXY}
 FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
 """Signals by which launchers end ranks."""
 _EXIT_INFO = 1 << 3
 _GET_INFO = 0xC040FF0B  # PIDFD_GET_INFO of 64 bytes
 
 
-def ancestors(process: int) -> list[tuple[int, str]]:
-    """Number and name of the launchers above ``process``, the nearest first."""
+class Launcher(NamedTuple):
+    """A process that launched ranks, the nearest first: ``handle`` is a pidfd of it.
+
+    ``output`` is a descriptor for its standard error, -1 if that cannot be opened.
+    """
+
+    process: int
+    name: str
+    handle: int
+    output: int
+
+
+def launchers_of(process: int) -> list[Launcher]:
+    """The launchers above ``process``, the nearest first, with descriptors of this process's own."""
     found = []
     for _ in range(6):
-        parent = int((_fields(process) or ["", "0"])[1])
-        if parent <= 1:
+        process = int((_fields(process) or ["", "0"])[1])
+        if process <= 1:
             break
-        name = _read(f"/proc/{parent}/comm").strip()
+        name = _read(f"/proc/{process}/comm").strip()
         if name in LAUNCHERS:
-            found.append((parent, name))
-        process = parent
+            try:
+                handle = os.pidfd_open(process)
+            except ProcessLookupError:
+                break
+            found.append(Launcher(process, name, handle, -1 if name == PROXY else _open_output(process)))
     return found
 
 
 def exit_status(descriptor: int, process: int) -> int | None:
     """The wait status of an ended process, from its pidfd or its zombie; None if the system does not tell."""
+    import fcntl  # absent from Windows
+
     for _ in range(2):
         information = bytearray(64)
         struct.pack_into("<Q", information, 0, _EXIT_INFO)
@@ -64,12 +81,12 @@ def alive(process: int) -> bool:
     return (_fields(process) or ["Z"])[0] not in "ZX"
 
 
-def open_output(process: int) -> int | None:
-    """A descriptor of one's own for the standard error of ``process``; None if it cannot be opened."""
+def _open_output(process: int) -> int:
+    """A descriptor of one's own for the standard error of ``process``; -1 if it cannot be opened."""
     try:
         return os.open(f"/proc/{process}/fd/2", os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError:  # a socket, or another user's
-        return None
+        return -1
 
 
 def _fields(process: int) -> list[str]:
