@@ -174,6 +174,8 @@ def test_the_doctor_prints_rows_and_reasons(arguments, expected):
         (["softmax", "--shape", "64x256:real"], "no dtype named 'real'"),
         (["softmax", "--shape", "64x256", "--dtype", "real"], "no dtype named 'real'"),
         (["add", "--shape", "=2,5x"], "a number as =0.5"),
+        (["add", "--shape", "-1"], "cannot make an array for --shape '-1'"),
+        (["add", "--shape", "9" * 18 + "x9"], "cannot make an array for --shape"),
     ],
 )
 def test_the_doctor_says_what_is_wrong_with_a_question(arguments, message):

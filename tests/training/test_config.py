@@ -6,8 +6,10 @@ import pytest
 import tenon
 from tenon.data.dataset import as_splits
 from tenon.errors import ConfigError, DataError
-from tenon.training.config import read_file, read_override, resolve
-from tenon.training.recipe import Recipe, build_model, build_scheduler
+from tenon.training import command
+from tenon.training.config import resolve
+from tenon.training.layers import read_file, read_override
+from tenon.training.recipe import Recipe, build_data, build_loss, build_model, build_scheduler
 
 BASE = {"model": "m:Net", "data": "m:load"}
 
@@ -149,7 +151,7 @@ HOSTILE = {
     b"a." * 5000 + b"a=1": "nested more than 32 levels deep",
     b"[" + b"a." * 5000 + b"a]\nb=1": "nested more than 32 levels deep",
     b"#\xff": "is not valid TOML: 'utf-8' codec",
-    b"seed=" + b"9" * 5000: "is not valid TOML: Exceeds the limit",
+    b"\nseed=" + b"9" * 5000: "a number of 5,000 digits, more than 4,300, the limit (at line 2)",
     b"a" * (1 << 21): "is longer than a configuration may be",
 }
 
@@ -195,3 +197,22 @@ def test_a_schedule_without_a_period_is_refused(period):
 
     with pytest.raises(ConfigError, match=rf"scheduler\.T_max = {period}: must be at least 1"):
         build_scheduler(config, optimizer, 10)
+
+    config = resolve([BASE, {"scheduler": {"name": "StepLR", "step_size": int(period)}}])
+    with pytest.raises(ConfigError, match=rf"scheduler\.step_size = {int(period)}: must be at least 1"):
+        build_scheduler(config, optimizer, 10)
+
+
+def test_a_class_that_is_no_data_set_pair_is_refused_before_it_is_called():
+    config = resolve([{"model": "tenon.nn:Linear", "data": "tenon.data:TensorDataset"}])
+
+    with pytest.raises(ConfigError, match="names a class, TensorDataset"):
+        build_data(config, None)
+
+
+def test_the_recipe_and_the_loss_have_to_be_what_they_are_named_for(tmp_path):
+    (tmp_path / "run.toml").write_text("recipe = true")
+    with pytest.raises(ConfigError, match="recipe = True: must be the name of a recipe"):
+        command.resolve(str(tmp_path / "run.toml"), (), None)
+    with pytest.raises(ConfigError, match="unknown loss '__name__'"):
+        build_loss(resolve([BASE, {"loss": "__name__"}]))

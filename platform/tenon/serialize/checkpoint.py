@@ -81,7 +81,7 @@ def checkpoints(folder: str | os.PathLike[str]) -> list[Path]:
     """
     try:
         names = os.listdir(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     paths = [
         Path(folder, name) for name in names if Path(name).suffix in SUFFIXES and not name.startswith(".")

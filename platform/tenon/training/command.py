@@ -25,11 +25,13 @@ from tenon.errors import (
     TrainingError,
 )
 from tenon.training import checkpoint, config, lock, loop
+from tenon.training.layers import Table, read_file, read_override, shortened
 from tenon.training.recipe import Recipe, recipe_named
 from tenon.training.session import Metrics, Session
 from tenon.training.trust import IMPORTED, Trust
 
 REFUSED = 2
+_LONGEST_LINE = 2000
 
 
 @click.command()
@@ -115,8 +117,8 @@ def _run_elastic(session: Session, recipe: Recipe | None) -> Metrics:
 
 def trust_in(what: str | None, overrides: tuple[str, ...], everything: bool = False) -> Trust:
     """What a checkpoint may import: the names of the user's configuration file and of ``--set``."""
-    layers = [config.read_file(Path(what))] if what is not None and what.endswith(".toml") else []
-    return Trust.of(layers, [config.read_override(text) for text in overrides], everything)
+    layers = [read_file(Path(what))] if what is not None and what.endswith(".toml") else []
+    return Trust.of(layers, [read_override(text) for text in overrides], everything)
 
 
 def _resumed(
@@ -147,7 +149,7 @@ def resolve(
     profile: bool = False,
 ) -> tuple[config.RunConfig, Recipe | None]:
     """The validated configuration, and its recipe if it names one, from the arguments of a command."""
-    layers: list[config.Table] = []
+    layers: list[Table] = []
     if resumed is not None:
         saved = json.loads(resumed[1]["config"])
         layers.append({k: v for k, v in saved.items() if v is not None})
@@ -158,18 +160,20 @@ def resolve(
             " more."
         )
     elif what.endswith(".toml"):
-        layers.append(config.read_file(Path(what)))
+        layers.append(read_file(Path(what)))
         name = layers[0].get("recipe")
     else:
         name = what
         layers.append({"recipe": what})
     recipe = None
     if name is not None:
+        if not isinstance(name, str):
+            raise ConfigError(f"recipe = {shortened(name)}: must be the name of a recipe, a string")
         recipe = recipe_named(name)
         layers.insert(0, dict(recipe.defaults))
     if profile:
         layers.append({"profile": {}})
-    layers += [config.read_override(text) for text in overrides]
+    layers += [read_override(text) for text in overrides]
     return config.resolve(layers), recipe
 
 
@@ -179,15 +183,25 @@ def refuse(error: TenonError) -> NoReturn:
     ``sys.exit`` would end the job at once and report a failing rank, perhaps before rank 0 has printed.
     ``AgreedExit`` exits without a report; it requires that every rank does so.
     """
+    line = f"Error: {in_one_line(str(error))}"
     if launched() is None:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(line, err=True)
         raise AgreedExit(REFUSED)
     try:
         communicator = launch()
-        communicator.all_gather_bytes(encode(str(error)), name="refusal")
+        communicator.all_gather_bytes(encode(line), name="refusal")
     except (CommunicatorError, PluginError):  # other ranks have no error, or cannot be reached
-        click.echo(f"Error: {error}", err=True)
+        click.echo(line, err=True)
         sys.exit(REFUSED)
     if communicator.rank == 0:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(line, err=True)
     raise AgreedExit(REFUSED)
+
+
+def in_one_line(text: str) -> str:
+    """``text`` without line breaks and control characters, which files and names may contain; the middle of
+    a long one is left out."""
+    text = " ".join(filter(None, map(str.strip, text.splitlines())))
+    if len(text) > _LONGEST_LINE:
+        text = f"{text[: _LONGEST_LINE - 500]} ... {text[-500:]}"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -1,7 +1,7 @@
 """The validated configuration of a run; errors name unknown keys and bad values by their dotted path.
 
-Sources, in increasing precedence: a recipe's defaults, a TOML file, ``--set path=value``. They resolve to a
-``RunConfig``, which the run folder keeps as ``config.json``.
+Sources, in increasing precedence: a recipe's defaults, a TOML file, ``--set path=value`` (``layers.py`` reads
+them). They resolve to a ``RunConfig``, which the run folder keeps as ``config.json``.
 """
 
 from __future__ import annotations
@@ -9,34 +9,22 @@ from __future__ import annotations
 import difflib
 import json
 import math
-import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 
 from tenon.distributed.replicas.logical_shards import SHARDS
 from tenon.errors import ConfigError
+from tenon.training.layers import Table, check_values, dotted, shortened
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-#: A table of TOML: options of a component, or a layer of the configuration with a table per section.
-Table: TypeAlias = dict[str, Any]
-
-#: Levels of tables and arrays in a configuration: far more than it needs, far fewer than recursion allows.
-_DEEPEST = 32
-_LONGEST = 1 << 20
+#: Errors of a configuration that are shown, and the longest name that others are compared with.
+_SHOWN, _LONGEST_NAME = 5, 80
 #: Of each epoch's generator, the seed is this times 1,000,003, which has to fit in 64 bits.
 _LARGEST_SEED = 1 << 43
-#: Strings and comments, which are skipped; dotted keys; brackets.
-_BRACKETS = re.compile(
-    r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*'''
-    r"""|[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++)*+|[\[\]{}]""",
-    re.DOTALL,
-)
 
 
 class _Section(BaseModel):
@@ -242,14 +230,16 @@ def resolve(layers: Sequence[Mapping[str, object]]) -> RunConfig:
     """
     merged: Table = {}
     for layer in layers:
-        _check_values(layer)
+        check_values(layer)
         _merge(merged, layer)
     for section in ("optimizer", "scheduler"):
         _check_finite(section, merged.get(section))
     try:
         config = RunConfig.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError("; ".join(_describe_error(e) for e in error.errors())) from None
+        errors = error.errors(include_url=False)
+        more = f"; and {len(errors) - _SHOWN:,} more" if len(errors) > _SHOWN else ""
+        raise ConfigError("; ".join(map(_describe_error, errors[:_SHOWN])) + more) from None
     if config.recipe is None and (config.model is None or config.data is None):
         missing = " and ".join(n for n in ("model", "data") if getattr(config, n) is None)
         raise ConfigError(
@@ -259,87 +249,11 @@ def resolve(layers: Sequence[Mapping[str, object]]) -> RunConfig:
     return config
 
 
-def read_file(path: Path) -> Table:
-    """Read the TOML file at ``path`` as a configuration layer."""
-    try:
-        with open(path, "rb") as file:
-            text = file.read(_LONGEST + 1)
-    except FileNotFoundError:
-        raise ConfigError(f"no configuration file {str(path)!r}.") from None
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}.") from None
-    if len(text) > _LONGEST:
-        raise ConfigError(f"{path} is longer than a configuration may be, {_LONGEST:,} bytes.")
-    try:
-        return _parse(text.decode())
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
-    except ValueError as error:  # of TOML, of UTF-8, of a number with thousands of digits
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
-
-
-def _parse(text: str) -> Table:
-    """The table that ``text`` says; ConfigError if it is nested deeper than the parser's recursion goes."""
-    depth = 0
-    for match in _BRACKETS.finditer(text):
-        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
-        dots = 0 if match[0][0] in "\"'#" else match[0].count(".")
-        if max(depth, dots) > _DEEPEST:
-            line = text.count("\n", 0, match.start()) + 1
-            raise ConfigError(f"nested more than {_DEEPEST} levels deep, the limit (at line {line})")
-    return tomllib.loads(text)
-
-
-def _check_values(layer: Mapping[str, object], path: tuple[str, ...] = ()) -> None:
-    """ConfigError for tables below the ``_DEEPEST`` level, integers beyond 64 bits and NaN."""
-    for key, value in layer.items():
-        here = (*path, key)
-        if isinstance(value, Mapping):
-            if len(here) > _DEEPEST:
-                raise ConfigError(
-                    f"{'.'.join(here[:4])}... is nested more than {_DEEPEST} levels deep, the limit."
-                )
-            _check_values(value, here)
-        for number in value if isinstance(value, list) else (value,):
-            if isinstance(number, int) and not -(2**63) <= number < 2**64:
-                raise ConfigError(f"{'.'.join(here)} = {_shortened(number)}: does not fit in 64 bits")
-            if isinstance(number, float) and math.isnan(number):
-                raise ConfigError(f"{'.'.join(here)} = nan: is not a number")
-
-
 def _check_finite(section: str, options: object) -> None:
     """ConfigError for infinite numbers among the options of a component."""
     for key, value in options.items() if isinstance(options, Mapping) else ():
         if isinstance(value, float) and math.isinf(value):
-            raise ConfigError(f"{section}.{key} = {value}: must be finite")
-
-
-def _shortened(value: object) -> str:
-    """``value`` as in a file; the middle of a long one is left out."""
-    if isinstance(value, int) and abs(value) >= 10**60:
-        return f"an integer of {value.bit_length()} bits"
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:50]} ... {text[-20:]}"
-
-
-def read_override(text: str) -> Table:
-    """``"optimizer.lr=0.01"`` as a layer. The value is parsed as TOML, or is a string if that fails."""
-    path, equals, value = text.partition("=")
-    keys = [k.strip() for k in path.split(".")]
-    if not equals or not all(keys):
-        raise ConfigError(f"--set {text!r}: expected KEY=VALUE, e.g. --set optimizer.lr=0.01")
-    try:
-        parsed = _parse(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    except ValueError as error:  # a number with thousands of digits
-        raise ConfigError(f"--set {path} = {_shortened(value)}: {error}") from None
-    if len(keys) > _DEEPEST:
-        raise ConfigError(f"--set {'.'.join(keys[:4])}...: more than {_DEEPEST} levels deep, the limit.")
-    layer: Table = {keys[-1]: parsed}
-    for key in reversed(keys[:-1]):
-        layer = {key: layer}
-    return layer
+            raise ConfigError(f"{dotted((section, key))} = {value}: must be finite")
 
 
 def _merge(into: Table, layer: Mapping[str, object]) -> None:
@@ -359,24 +273,29 @@ def _merge(into: Table, layer: Mapping[str, object]) -> None:
 
 def _describe_error(error: ErrorDetails) -> str:
     """The text of a validation error; the closest known keys for an unknown one."""
-    path = ".".join(map(str, error["loc"]))
+    path = error["loc"]
     if error["type"] == "extra_forbidden":
         section: type[BaseModel] = RunConfig
-        for key in error["loc"][:-1]:
+        for key in path[:-1]:
             annotation = section.model_fields[str(key)].annotation
             candidates = (annotation, *get_args(annotation))  # of ``Section``, or of ``Section | None``
             section = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))
-        return unknown_key(path, str(error["loc"][-1]), section.model_fields)
-    return f"{path} = {_shortened(error['input'])}: {error['msg'].removeprefix('Value error, ')}"
+        return unknown_key([str(key) for key in path], section.model_fields)
+    return f"{dotted(path)} = {shortened(error['input'])}: {error['msg'].removeprefix('Value error, ')}"
 
 
-def unknown_key(path: str, key: str, known: Iterable[str]) -> str:
+def unknown_key(path: Sequence[str], known: Iterable[str]) -> str:
     """The error text for an unknown key, with the closest known key."""
-    near = difflib.get_close_matches(key, list(known), n=1)
-    prefix = path[: -len(key)]
-    return f"unknown key {path!r}. " + (
-        f"Did you mean {prefix + near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."
-    )
+    *section, key = path
+    return f"unknown key {dotted(path)!r}. {closest(key, known, section)}"
+
+
+def closest(name: str, known: Iterable[str], section: Sequence[str] = ()) -> str:
+    """A sentence with the name of ``known`` that ``name`` may stand for, or with all of them."""
+    near = difflib.get_close_matches(name, list(known), n=1) if len(name) <= _LONGEST_NAME else ()
+    if near:
+        return f"Did you mean {dotted([*section, near[0]])!r}?"
+    return f"Known: {', '.join(sorted(known))}."
 
 
 def canonical(config: RunConfig) -> str:

@@ -4,7 +4,7 @@
 ``open_session`` builds the model, data and optimizer, ``run`` trains, ``evaluate`` measures.
 """
 
-from tenon.training.command import REFUSED, resolve
+from tenon.training.command import refuse, resolve
 from tenon.training.config import RunConfig
 from tenon.training.config import resolve as resolve_config
 from tenon.training.loop import open_session, run
@@ -14,7 +14,6 @@ from tenon.training.step import autocasting, evaluate, local_step, share, to_dev
 from tenon.training.terminal import Screen
 
 __all__ = [
-    "REFUSED",
     "RunConfig",
     "Screen",
     "autocasting",
@@ -23,6 +22,7 @@ __all__ = [
     "local_step",
     "open_session",
     "recipe_named",
+    "refuse",
     "resolve",
     "resolve_config",
     "run",

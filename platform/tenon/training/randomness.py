@@ -18,7 +18,7 @@ from tenon.distributed.communication.objects import decode, encode
 from tenon.tensors.creation import create
 
 if TYPE_CHECKING:
-    from tenon.training.config import Table
+    from tenon.training.layers import Table
 
 
 def capture(communicator: Communicator) -> dict[str, object]:

@@ -29,7 +29,8 @@ from tenon.optim.optimizer import Optimizer
 from tenon.optim.scheduler import LRScheduler
 from tenon.plugins import registry
 from tenon.plugins.manager import host
-from tenon.training.config import RunConfig, Table, unknown_key
+from tenon.training.config import RunConfig, closest, unknown_key
+from tenon.training.layers import Table, dotted, shortened
 
 Built = TypeVar("Built")
 
@@ -122,7 +123,7 @@ def _check_callable(make: object, setting: str, what: str) -> None:
     if isinstance(make, functools.partial):
         make = make.func
     if not callable(make) or isinstance(make, types.BuiltinFunctionType):
-        raise ConfigError(f"{setting} names {make!r}, a {type(make).__name__}; it must be {what}.")
+        raise ConfigError(f"{setting} names {shortened(make)}, a {type(make).__name__}; it must be {what}.")
 
 
 def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
@@ -143,7 +144,10 @@ def build_model(config: RunConfig, recipe: Recipe | None) -> Module:
 def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
     """The training and test data of the run."""
     make = target(config.data, "data") if config.data is not None else _required(recipe).data
-    _check_callable(make, f"data = {config.data!r}", "a function that returns Splits(train, test)")
+    what = "a function that returns Splits(train, test)"
+    _check_callable(make, f"data = {config.data!r}", what)
+    if isinstance(make, type) and not issubclass(make, (Splits, tuple, Mapping)):
+        raise ConfigError(f"data = {config.data!r} names a class, {make.__qualname__}; it must be {what}.")
     splits = as_splits(
         _call(make, config.data_options, "data_options"), f"data = {config.data or config.recipe!r}"
     )
@@ -166,13 +170,9 @@ def build_loss(config: RunConfig) -> Loss:
         loss_function: Loss = function
         return loss_function
     loss: Loss | None = getattr(functional, config.loss, None)
-    if loss is None:
+    if not inspect.isfunction(loss):
         known = [n for n in dir(functional) if n.endswith(("_loss", "_entropy", "_with_logits"))]
-        raise ConfigError(
-            unknown_key("loss", config.loss, known).replace(
-                "unknown key 'loss'", f"unknown loss {config.loss!r}"
-            )
-        )
+        raise ConfigError(f"unknown loss {config.loss!r}. {closest(config.loss, known)}")
     return loss
 
 
@@ -216,8 +216,11 @@ def build_scheduler(config: RunConfig, optimizer: Optimizer, total_steps: int) -
             options[name] = length
     check_options(cls, options, "scheduler", skip=("optimizer",))
     _check_types(cls, options, "scheduler")
-    if options.get("T_max", 1) < 1:
-        raise ConfigError(f"scheduler.T_max = {options['T_max']}: must be at least 1, as a number of steps")
+    for name in ("T_max", "step_size"):  # the schedulers divide by them, at their first step
+        if options.get(name, 1) < 1:
+            raise ConfigError(
+                f"scheduler.{name} = {shortened(options[name])}: must be at least 1, as a number of steps"
+            )
     return _build(lambda **o: cls(optimizer, **o), options, "scheduler")
 
 
@@ -232,8 +235,10 @@ def _build(make: Callable[..., Built], options: Table, section: str) -> Built:
             except _REFUSALS:
                 if len(options) > 1:
                     continue
-            raise ConfigError(f"{section}.{name} = {value!r}: {_one_line(error)}") from error
-        raise ConfigError(f"{section} = {options}: {_one_line(error)}") from error
+            raise ConfigError(
+                f"{dotted((section, name))} = {shortened(value)}: {_one_line(error)}"
+            ) from error
+        raise ConfigError(f"{section} = {shortened(options)}: {_one_line(error)}") from error
 
 
 def _one_line(error: BaseException) -> str:
@@ -258,7 +263,9 @@ def _check_types(cls: type, options: Mapping[str, object], section: str) -> None
         except PydanticSchemaGenerationError:
             continue  # a type that TOML cannot express
         except ValidationError as error:
-            raise ConfigError(f"{section}.{name} = {value!r}: {error.errors()[0]['msg']}") from None
+            raise ConfigError(
+                f"{dotted((section, name))} = {shortened(value)}: {error.errors()[0]['msg']}"
+            ) from None
 
 
 def _required(recipe: Recipe | None) -> Recipe:
@@ -289,6 +296,4 @@ def check_options(
         return
     for name in options:
         if name not in parameters or name in skip:
-            raise ConfigError(
-                unknown_key(f"{section}.{name}", name, [n for n in parameters if n not in skip])
-            )
+            raise ConfigError(unknown_key([section, name], [n for n in parameters if n not in skip]))

@@ -199,8 +199,7 @@ def launch(
         rank_command, folder = _command(target, arguments)
         launcher_command = find_launcher(launcher) if ranks > 1 else []
     except TenonError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(command.REFUSED)
+        command.refuse(error)
     lowest = ranks if min_ranks is None else min(min_ranks, ranks)
     sys.exit(Supervisor(rank_command, launcher_command, folder).run(ranks, max_restarts, lowest))
 

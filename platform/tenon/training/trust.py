@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tenon.errors import ConfigError
-from tenon.training.config import Table
+from tenon.training.layers import Table
 
 #: The settings that name what is imported and called.
 IMPORTED = ("model", "data", "loss")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 
 import click
 from click.core import ParameterSource
@@ -102,8 +101,7 @@ def plan(
         inputs = _measure(config, cluster, described, launcher, compute_ms, idle)
         prediction = report.Plan.of(config, inputs)
     except TenonError as error:
-        click.echo(f"Error: {error}", err=True)
-        sys.exit(run_parts.REFUSED)
+        run_parts.refuse(error)
     _show(prediction, as_json)
 
 

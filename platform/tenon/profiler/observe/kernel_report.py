@@ -142,7 +142,11 @@ def _argument(backend: Backend, text: str, dtype: str) -> Operand:
         raise ArgumentError(f"no dtype named {own or dtype!r}, such as float32 or int64.")
     kind = dtypes.BY_NAME[own or dtype].numpy
     fill = np.zeros if kind.kind in "iu" else np.ones
-    array = backend.from_host(fill(sizes, kind), backend.devices()[0])
+    try:
+        filled = fill(sizes, kind)
+    except (MemoryError, ValueError) as error:  # too large; negative
+        raise ArgumentError(f"cannot make an array for --shape {text!r}: {error}.") from error
+    array = backend.from_host(filled, backend.devices()[0])
     return array.T if transposed else array
 
 
