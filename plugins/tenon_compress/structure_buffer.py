@@ -44,7 +44,7 @@ def parse_structure(buffer: object, key: str) -> Structure:
         modules: Structure = content["modules"]
         if not all(isinstance(module, dict) for module in modules.values()):
             raise TypeError("it has no names and values of modules")
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"'{key}' in the state dict does not describe the structure of a model: {error}"
         ) from error

@@ -23,7 +23,7 @@ _kept: dict[str, tuple[tuple[int, ...], bytes]] = {}
 def sign(text: str) -> str:
     """Return the signature of ``text`` in hexadecimal; empty where the account can keep no key."""
     key = _key(create=True)
-    return "" if key is None else hmac.digest(key, text.encode(), "sha256").hex()
+    return "" if key is None else hmac.digest(key, _bytes_of(text), "sha256").hex()
 
 
 def is_signed(text: str, signature: str) -> bool:
@@ -31,7 +31,13 @@ def is_signed(text: str, signature: str) -> bool:
     key = _key(create=False)
     if key is None:
         return False
-    return hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex().encode(), signature.encode())
+    own = hmac.digest(key, _bytes_of(text), "sha256").hex()
+    return hmac.compare_digest(own.encode(), _bytes_of(signature))
+
+
+def _bytes_of(text: str) -> bytes:
+    """``text`` in UTF-8; a file may hold half a surrogate pair."""
+    return text.encode(errors="surrogatepass")
 
 
 def digest(content: bytes, *, create: bool = False) -> bytes | None:

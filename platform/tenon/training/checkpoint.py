@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 
@@ -131,7 +132,7 @@ def fetch(communicator: Communicator, run: Path, trust: Trust) -> Resumed:
 
 def _settings(saved: object, path: Path) -> dict[str, object]:
     """The configuration in a checkpoint, parsed; CheckpointError if it has none."""
-    with contextlib.suppress(json.JSONDecodeError):
+    with contextlib.suppress(ValueError, RecursionError):  # numbers with thousands of digits, deep nesting
         settings = json.loads(saved) if isinstance(saved, str) else None
         if isinstance(settings, dict):
             return settings
@@ -139,19 +140,55 @@ def _settings(saved: object, path: Path) -> dict[str, object]:
 
 
 def restore(session: Session, saved: Sections) -> None:
-    """Load the checkpoint ``saved``: model, optimizer, scheduler, generators, progress and plugins."""
-    session.model.load_state_dict(saved["model"])
-    session.optimizer.load_state_dict(saved["optimizer"])
-    if session.scheduler is not None and saved["scheduler"] is not None:
-        session.scheduler.load_state_dict(saved["scheduler"])
-    if session.scaler is not None and saved.get("scaler") is not None:
-        session.scaler.load_state_dict(saved["scaler"])
-    randomness.restore(saved["random"], session.communicator)
-    progress = saved["progress"]
-    session.step, session.epoch = int(progress["step"]), int(progress["epoch"])
-    session.position, session.samples_seen = int(progress["position"]), int(progress["samples_seen"])
-    session.metrics = dict(saved["metrics"])
-    host().load_sections(saved["plugins"], session)
+    """Load the checkpoint ``saved``: model, optimizer, scheduler, generators, progress and plugins.
+
+    CheckpointError for a section that is missing, or that does not fit the session.
+    """
+    folder = session.folder
+    with restoring("model", folder):
+        session.model.load_state_dict(saved["model"])
+    with restoring("optimizer", folder):
+        session.optimizer.load_state_dict(saved["optimizer"])
+    with restoring("scheduler", folder):
+        if session.scheduler is not None and saved["scheduler"] is not None:
+            session.scheduler.load_state_dict(saved["scheduler"])
+    with restoring("scaler", folder):
+        if session.scaler is not None and saved.get("scaler") is not None:
+            session.scaler.load_state_dict(saved["scaler"])
+    with restoring("random", folder):
+        randomness.restore(saved["random"], session.communicator)
+    with restoring("progress", folder):
+        session.step, session.epoch, session.position, session.samples_seen = (
+            _count(saved["progress"][name]) for name in ("step", "epoch", "position", "samples_seen")
+        )
+    with restoring("metrics", folder):
+        session.metrics = {name: float(value) for name, value in saved["metrics"].items()}
+    with restoring("plugins", folder):
+        host().load_sections(saved["plugins"], session)
+
+
+@contextlib.contextmanager
+def restoring(section: str, folder: Path) -> Iterator[None]:
+    """Raise CheckpointError for whatever fails while ``section`` is restored: a file may hold anything."""
+    try:
+        yield
+    except (CheckpointError, OSError):
+        raise
+    except Exception as error:
+        what = f"its {section!r} cannot be restored: {type(error).__name__}: {str(error).rstrip('.')}"
+        if isinstance(error, KeyError) and error.args == (section,):
+            what = f"it has no {section!r}"
+        raise CheckpointError(
+            f"the checkpoint of {folder} does not fit this run: {what}. Resume with the code that wrote it,"
+            " or from another checkpoint."
+        ) from error
+
+
+def _count(value: object) -> int:
+    """Return ``value``; ValueError unless it is a number of steps or samples that a run can have counted."""
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.60} is not a number of steps or samples")
+    return value
 
 
 def _newest(run: Path) -> Path:

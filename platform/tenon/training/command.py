@@ -153,7 +153,7 @@ def resolve(
     if resumed is not None:
         saved = json.loads(resumed[1]["config"])
         layers.append({k: v for k, v in saved.items() if v is not None})
-        name = saved.get("recipe")
+        name = layers[0].get("recipe")
     elif what is None:
         raise ConfigError(
             "name a recipe or a configuration file, e.g. `tenon train digits`; `tenon train --help` says"

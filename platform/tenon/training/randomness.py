@@ -15,6 +15,7 @@ import numpy as np
 from tenon import random
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
+from tenon.errors import RandomStateError
 from tenon.tensors.creation import create
 
 if TYPE_CHECKING:
@@ -49,4 +50,7 @@ def restore(saved: Table, communicator: Communicator) -> None:
     random.set_rng_state(create.from_numpy(own["stream"]))
     version, words, spare = own["python"]
     python.setstate((version, tuple(words.tolist()), spare))
-    np.random.set_state(tuple(own["numpy"]))
+    kind, key, position, *rest = own["numpy"]
+    if not 0 <= position <= np.asarray(key).size:  # NumPy would read the memory behind the words
+        raise RandomStateError(f"NumPy's generator is at word {position} of {np.asarray(key).size}.")
+    np.random.set_state((kind, key, position, *rest))

@@ -72,7 +72,8 @@ def reopen(
     merged = {**json.loads(saved["config"]), "profile": None, **(settings or {})}
     config, recipe = command.resolve(None, tuple(overrides), (folder, {"config": json.dumps(merged)}))
     model = build_model(config, recipe)
-    model.load_state_dict(saved["model"])
+    with checkpoint.restoring("model", folder):
+        model.load_state_dict(saved["model"])
     return loop.open_session(config, recipe, None, output, model)
 
 

@@ -85,8 +85,8 @@ def from_numpy(ndarray: np.ndarray) -> Tensor:
     if any(s % ndarray.itemsize for s in ndarray.strides):
         raise ShapeError(
             "given numpy array strides not a multiple of the element byte size. Copy the numpy array to"
-            f" reallocate the memory. (It is of {ndarray.dtype} with strides {ndarray.strides}, such as a field"
-            " of a structured array.)"
+            f" reallocate the memory. (It is of {ndarray.dtype} with strides {ndarray.strides}, such as a"
+            " field of a structured array.)"
         )
     result: Tensor = Value.make(own_extent(ndarray), backend_named("cpu"))
     result._expose()
