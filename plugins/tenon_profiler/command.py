@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +15,8 @@ from tenon_profiler.averages import SORTABLE, EventList, function_events
 from tenon_profiler.events import INSTANT, Event
 from tenon_profiler.merge import find_traces, merge
 from tenon_profiler.text import percent, size_text
-from tenon_profiler.trace import Header, event_of, read_trace
+from tenon_profiler.trace import Header
+from tenon_profiler.trace_reader import event_of, read_trace
 from tenon_profiler.xplane import export_xplane
 
 if TYPE_CHECKING:
@@ -32,10 +35,8 @@ def profile() -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Instead of RUN/merged.trace.json.gz.")
 def merge_command(run: Path, out: Path | None) -> None:
     """Write one trace of all ranks of RUN, on one clock."""
-    try:
+    with _refusing(run):
         click.echo(f"wrote {merge(run, out)}")
-    except (errors.TraceError, OSError) as error:
-        raise click.ClickException(str(error)) from None
 
 
 @profile.command()
@@ -43,11 +44,9 @@ def merge_command(run: Path, out: Path | None) -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="Instead of RUN: a log directory.")
 def xplane(run: Path, out: Path | None) -> None:
     """Write the traces of RUN for xprof: RUN/plugins/profile/*/*.xplane.pb."""
-    try:
+    with _refusing(run):
         for path in export_xplane(run, out):
             click.echo(f"wrote {path}")
-    except (errors.TraceError, OSError) as error:
-        raise click.ClickException(str(error)) from None
 
 
 @profile.command()
@@ -57,13 +56,29 @@ def xplane(run: Path, out: Path | None) -> None:
 @click.option("--rank", default=0, show_default=True, help="The rank whose ops are shown.")
 def show(run: Path, sort_by: str, limit: int, rank: int) -> None:
     """Print where the steps of RUN spent their time, for each rank, and the ops of one."""
+    with _refusing(run):
+        _show(run, sort_by, limit, rank)
+
+
+@contextmanager
+def _refusing(run: Path) -> Iterator[None]:
+    """Exit with one line if the traces of ``run`` are none; their arguments may be of any type."""
+    try:
+        yield
+    except (errors.TraceError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise click.ClickException(
+            f"the traces of {run} have values that tenon.profiler does not write ({what})."
+        ) from error
+
+
+def _show(run: Path, sort_by: str, limit: int, rank: int) -> None:
     from rich.console import Console
     from rich.markup import escape
 
-    try:
-        traces = [load(path) for path in find_traces(run)]
-    except errors.TraceError as error:
-        raise click.ClickException(str(error)) from None
+    traces = [load(path) for path in find_traces(run)]
     console = Console()
     table = _table("Where a step's time goes", "rank", "steps", "step", *overview.PARTS)
     for header, events in traces:

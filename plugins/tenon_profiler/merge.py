@@ -15,7 +15,8 @@ from pathlib import Path
 
 from tenon.extend import errors
 from tenon_profiler.drift import Line, line
-from tenon_profiler.trace import PART, Header, TraceObject, read_trace
+from tenon_profiler.trace import PART, Header, TraceObject
+from tenon_profiler.trace_reader import read_trace
 
 NAME = "merged.trace.json.gz"
 PATTERNS = ("*.pt.trace.json", "*.pt.trace.json.gz")

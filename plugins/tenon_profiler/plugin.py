@@ -25,7 +25,7 @@ def tenon_profilers() -> Mapping[str, str]:
         "FunctionEvent": "tenon_profiler.averages:FunctionEvent",
         "FunctionEventAvg": "tenon_profiler.averages:FunctionEventAvg",
         "tensorboard_trace_handler": "tenon_profiler.handler:tensorboard_trace_handler",
-        "read_trace": "tenon_profiler.trace:read_trace",
+        "read_trace": "tenon_profiler.trace_reader:read_trace",
         "merge": "tenon_profiler.merge:merge",
         "export_xplane": "tenon_profiler.xplane:export_xplane",
     }

@@ -23,7 +23,8 @@ from tenon_profiler.convert import Converter
 from tenon_profiler.events import Event
 from tenon_profiler.header import machine
 from tenon_profiler.observers import Observers
-from tenon_profiler.trace import Header, TraceWriter, event_of, read_trace
+from tenon_profiler.trace import Header, TraceWriter
+from tenon_profiler.trace_reader import event_of, read_trace
 
 #: Events that are kept in memory, about 0.3 kB each.
 LIMIT = 150_000

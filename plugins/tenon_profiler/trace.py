@@ -1,7 +1,7 @@
 """Trace files: Kineto's JSON, one event per line, so that files can be read while they are written.
 
 A file is opened as ``NAME.part`` and renamed when it is complete; what was flushed before a process was
-killed can be read. The format is documented in ``docs/guide/profiler.md``.
+killed can be read. The format is documented in ``docs/guide/profiler.md``. Next: ``trace_reader.py``.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tenon.extend import errors
 from tenon_profiler.events import INSTANT, Arguments, Event
 
 #: The header of a trace file: JSON values by name.
@@ -28,8 +27,6 @@ PART = ".part"
 _MANY = 20_000
 #: The number of lines that are in memory at a time.
 _LINES = 5_000
-#: The size of the blocks in which files are read.
-_BLOCK = 1 << 16
 
 
 class TraceWriter:
@@ -132,64 +129,3 @@ class TraceWriter:
 
     def _put(self, data: bytes) -> None:
         self._file.write(data if self._zip is None else self._zip.compress(data))
-
-
-def read_trace(path: str | os.PathLike[str]) -> tuple[Header, Iterator[TraceObject]]:
-    """Return the header of a trace and an iterator over its events.
-
-    TraceError if there is no header. Of a file that is being written, or whose writer was killed, the
-    iterator yields what was flushed.
-    """
-    lines = _lines(Path(path))
-    first = next(lines, "").rstrip()
-    marker = ', "traceEvents": ['
-    try:
-        if not first.endswith(marker):
-            raise ValueError("its first line is not a header")
-        header = json.loads(first[: -len(marker)] + "}")
-        if not isinstance(header, dict) or not isinstance(header.get("tenon"), dict):
-            raise ValueError('its header has no "tenon"')
-    except ValueError as error:
-        raise errors.TraceError(f"{path} is not a trace that tenon.profiler wrote: {error}.") from error
-    return header, _events(lines)
-
-
-def _events(lines: Iterator[str]) -> Iterator[TraceObject]:
-    for line in lines:
-        if line.startswith("]"):
-            return
-        text = line.rstrip().removesuffix(",")
-        try:
-            event = json.loads(text)
-        except ValueError:  # the last line of an incomplete file
-            return
-        if isinstance(event, dict):
-            yield event
-
-
-def _lines(path: Path) -> Iterator[str]:
-    rest = b""
-    with open(path, "rb") as file:
-        unzip = zlib.decompressobj(31) if file.read(2) == b"\x1f\x8b" else None
-        file.seek(0)
-        while block := file.read(_BLOCK):
-            try:
-                data = block if unzip is None else unzip.decompress(block)
-            except zlib.error:
-                break
-            parts = (rest + data).split(b"\n")
-            rest = parts.pop()
-            for part in parts:
-                yield part.decode("utf-8", "replace")
-    if rest:
-        yield rest.decode("utf-8", "replace")
-
-
-def event_of(item: TraceObject, base: int) -> Event | None:
-    """Convert a trace's JSON object to an ``Event``; None for metadata of processes and threads."""
-    args = item.get("args", {})
-    if item.get("ph") not in ("X", "i") or "cat" not in item:
-        return None
-    begin = base + round(item["ts"] * 1000)
-    end = begin + round(item.get("dur", 0) * 1000)
-    return Event(item["cat"], item["name"], item["tid"], begin, end, args)

@@ -17,5 +17,5 @@ from tenon_profiler.schedule import ProfilerActivity as ProfilerActivity
 from tenon_profiler.schedule import kineto_available as kineto_available
 from tenon_profiler.schedule import schedule as schedule
 from tenon_profiler.schedule import supported_activities as supported_activities
-from tenon_profiler.trace import read_trace as read_trace
+from tenon_profiler.trace_reader import read_trace as read_trace
 from tenon_profiler.xplane import export_xplane as export_xplane
