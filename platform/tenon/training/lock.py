@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime
 import errno
-import getpass
 import json
 import os
 import secrets
@@ -24,24 +22,21 @@ import socket
 import threading
 import time
 from pathlib import Path
-from typing import TypeAlias
 
-from tenon.config import environment, process_environment
+import click
+
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.processes import failure_record
-from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
 from tenon.errors import TrainingError
+from tenon.training import lock_owner
+from tenon.training.lock_owner import STALE, Owner
 
 NAME = "lock.json"
 BEAT = 10.0
-STALE = 120.0
-"""Seconds without a renewal of the lock after which an owner on another host is considered dead."""
 DYING_TIME = 5.0
 """Longest wait in seconds for the processes of an earlier attempt of the same launch to be gone."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP}
-#: The content of a lock file.
-Owner: TypeAlias = dict[str, object]
 
 
 class RunLock:
@@ -50,37 +45,44 @@ class RunLock:
     def __init__(self, folder: Path, token: str) -> None:
         self.folder = folder
         self.token = token
-        self._process = os.getpid()
+        self.process = os.getpid()
+        self._renewed = time.time()
         self._over = threading.Event()
         threading.Thread(target=self._renew, name="run lock", daemon=True).start()
 
     def check(self) -> None:
         """Raise TrainingError if another job has taken the folder over, as one may from a suspended job."""
-        owner = _read(self.folder / NAME)
+        owner = lock_owner.read(self.folder / NAME)
         if owner is None or owner.get("token") != self.token:
-            now = "no job" if owner is None else _describe(owner)
+            now = "no job" if owner is None else lock_owner.describe(owner)
             raise TrainingError(
                 f"the run folder {self.folder} was taken over while this job was suspended or cut off: its"
                 f" lock now names {now}. Nothing more is written there; resume it once that job has ended."
             )
 
+    def check_if_late(self) -> None:
+        """``check``, if the lock has not been renewed in time: this process may have been suspended."""
+        if abs(time.time() - self._renewed) > 2 * BEAT:
+            self.check()
+
     def release(self) -> None:
         """Remove the lock, if this process still holds it."""
-        if os.getpid() != self._process or self._over.is_set():
+        if os.getpid() != self.process or self._over.is_set():
             return  # a forked child, or released before
         self._over.set()
         atexit.unregister(self.release)
         _held.pop(self.folder, None)
         with contextlib.suppress(OSError):
-            if (_read(self.folder / NAME) or {}).get("token") == self.token:
+            if (lock_owner.read(self.folder / NAME) or {}).get("token") == self.token:
                 os.unlink(self.folder / NAME)
 
     def _renew(self) -> None:
         path = self.folder / NAME
         while not self._over.wait(BEAT):
             with contextlib.suppress(OSError):  # a server that is away; ``check`` notices a lost lock
-                if (_read(path) or {}).get("token") == self.token:
+                if (lock_owner.read(path) or {}).get("token") == self.token:
                     os.utime(path)
+                    self._renewed = time.time()
 
 
 _held: dict[Path, RunLock] = {}
@@ -111,6 +113,13 @@ def check(folder: Path) -> None:
         lock.check()
 
 
+def check_if_late(folder: Path) -> None:
+    """``check``, where this process may have been suspended: it costs nothing else."""
+    lock = _held.get(folder)
+    if lock is not None:
+        lock.check_if_late()
+
+
 def release(folder: Path) -> None:
     """Release the lock of ``folder``, if this process holds it."""
     lock = _held.get(Path(os.path.realpath(folder)))
@@ -124,19 +133,21 @@ def take(folder: Path, former: str | None = None) -> RunLock:
     ``former``: the token of a lock whose owner is known to be gone.
     """
     folder = Path(os.path.realpath(folder))
-    if folder in _held:
-        return _held[folder]
+    held = _held.get(folder)
+    if held is not None and held.process == os.getpid():  # else of the process that forked this one
+        return held
     token = secrets.token_hex(8)
     temporary = folder / f".lock.{socket.gethostname()}.{os.getpid()}.{token}"
     try:
-        temporary.write_text(json.dumps(_identity(token), indent=2) + "\n")
         try:
+            temporary.write_text(json.dumps(lock_owner.identity(token), indent=2) + "\n")
             _acquire(folder, temporary, token, former)
             for leftover in folder.glob(".lock.*"):  # of a job that was killed while it took the lock
                 if _age(leftover, temporary) > STALE:
                     leftover.unlink(missing_ok=True)
         finally:
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # of a file system that nothing can be written to
+                temporary.unlink(missing_ok=True)
     except OSError as error:
         reason = f"{error.strerror} ({error.filename})"
         raise TrainingError(
@@ -152,12 +163,12 @@ def _acquire(folder: Path, temporary: Path, token: str, former: str | None) -> N
     path = folder / NAME
     deadline = time.monotonic() + DYING_TIME
     while not _create(temporary, path):
-        owner = _read(path)
+        owner = lock_owner.read(path)
         if owner is None:
             continue  # released in between
         age = _age(path, temporary)
-        if not _is_gone(owner, former, age):
-            if _same_launch(owner) and time.monotonic() < deadline:
+        if not lock_owner.is_gone(owner, former, age):
+            if lock_owner.same_launch(owner) and time.monotonic() < deadline:
                 time.sleep(0.1)  # its last processes are being ended
                 continue
             raise TrainingError(_refusal(folder, owner, age))
@@ -169,15 +180,20 @@ def _acquire(folder: Path, temporary: Path, token: str, former: str | None) -> N
 def _record_end(folder: Path, owner: Owner) -> None:
     """Write the record of a job that left only its lock, unless its own records are there."""
     path, began = folder / failure_record.FOLDER / "rank-0.json", owner.get("time")
-    with contextlib.suppress(OSError, ValueError):
-        if json.loads(path.read_text()).get("time", "") >= str(began):
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        record = json.loads(path.read_text())
+        written = record.get("time") if isinstance(record, dict) else None
+        if isinstance(written, str) and written >= str(began):
             return
     process = owner.get("process")
     record = failure_record.make(
         0, 0, str(owner.get("host", "")), process if isinstance(process, int) else 0, None, "", 0,
         reported=False, reason=f"ended without a report some time after {began}: the next job found its lock",
     )  # fmt: skip
-    failure_record.write(str(folder), record)
+    try:
+        failure_record.write(str(folder), record)
+    except OSError as error:
+        click.echo(f"tenon: no record of the job that left its lock could be written: {error}", err=True)
 
 
 def _replace(folder: Path, temporary: Path, token: str, owner: Owner, former: str | None) -> bool:
@@ -185,19 +201,23 @@ def _replace(folder: Path, temporary: Path, token: str, owner: Owner, former: st
     path, last = folder / NAME, owner
     abandoned = []
     while not _create(temporary, claim := folder / f".lock.{last.get('token')}.taken"):
-        rival = _read(claim)
+        rival = lock_owner.read(claim)
         if rival is None:
             return False
-        if not _is_gone(rival, former, _age(claim, temporary)):
+        if not lock_owner.is_gone(rival, former, _age(claim, temporary)):
             raise TrainingError(_refusal(folder, rival, 0.0))
         abandoned.append(claim)  # that job died while it took over: who claims its claim, goes on from there
         last = rival
     try:
-        if (_read(path) or {}).get("token") != owner.get("token"):
+        if (lock_owner.read(path) or {}).get("token") != owner.get("token"):
             return False
         replacement = folder / f"{temporary.name}.new"
         replacement.write_bytes(temporary.read_bytes())
-        os.replace(replacement, path)
+        try:
+            os.replace(replacement, path)
+        except FileNotFoundError:  # the server may have replaced it and its answer been lost
+            if (lock_owner.read(path) or {}).get("token") != token:
+                raise
         for each in abandoned:
             each.unlink(missing_ok=True)
         return True
@@ -230,20 +250,6 @@ def _create_exclusively(temporary: Path, path: Path) -> bool:
     return True
 
 
-def _read(path: Path) -> Owner | None:
-    """The owner in a lock file; None if there is none, an empty one if the file is not ours or damaged."""
-    for _ in range(20):
-        try:
-            content = json.loads(path.read_text())
-        except FileNotFoundError:
-            return None
-        except (ValueError, UnicodeDecodeError):
-            time.sleep(0.05)  # is being written, without links
-            continue
-        return content if isinstance(content, dict) else {}
-    return {}
-
-
 def _same(one: Path, other: Path) -> bool:
     try:
         return os.path.samefile(one, other)
@@ -257,100 +263,23 @@ def _age(path: Path, temporary: Path) -> float:
     try:
         descriptor = os.open(path, os.O_RDONLY)  # opening asks the server, where a mere stat may be cached
     except FileNotFoundError:
-        return 0.0
+        return temporary.stat().st_mtime - path.lstat().st_mtime if path.is_symlink() else 0.0
     try:
         return temporary.stat().st_mtime - os.fstat(descriptor).st_mtime
     finally:
         os.close(descriptor)
 
 
-def _identity(token: str) -> Owner:
-    """This process as the owner of a lock."""
-    variables = process_environment()
-    return {
-        "token": token,
-        "owner": _user(),
-        "host": socket.gethostname(),
-        "process": os.getpid(),
-        "started": _start_of(os.getpid()),
-        "machine": _machine(),
-        "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "launch": environment(LAUNCH) or "",
-        "attempt": _number(environment(ATTEMPT)),
-        "slurm_job": variables.get("SLURM_JOB_ID", ""),
-        "slurm_restart": _number(variables.get("SLURM_RESTART_COUNT")),
-    }
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        return str(os.getuid())
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isdigit() else 0
-
-
-def _machine() -> str:
-    """What tells the process numbers of this boot and container from others; empty if unknown."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return ""
-
-
-def _start_of(process: int) -> str:
-    """When a process started, in ticks since the boot; empty if there is none, or it is a zombie."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
-
-
-def _is_gone(owner: Owner, former: str | None, age: float) -> bool:
-    """Whether the owner of a lock that was last renewed ``age`` seconds ago has ended."""
-    machine = _machine()
-    if machine and owner.get("machine") == machine:
-        process = owner.get("process")
-        return not isinstance(process, int) or _start_of(process) != owner.get("started")
-    if former is not None and owner.get("token") == former:
-        return True
-    mine = _identity("")
-    for same, count in (("launch", "attempt"), ("slurm_job", "slurm_restart")):
-        before, after = owner.get(count), mine[count]
-        if (
-            mine[same]
-            and owner.get(same) == mine[same]
-            and isinstance(before, int)
-            and isinstance(after, int)
-            and before < after
-        ):
-            return True
-    return age > STALE
-
-
-def _same_launch(owner: Owner) -> bool:
-    """Whether the lock is of another attempt of this ``tenon launch``."""
-    mine = environment(LAUNCH)
-    return bool(mine) and owner.get("launch") == mine
-
-
-def _describe(owner: Owner) -> str:
-    return (
-        f"{owner.get('owner', 'an unknown user')}'s job on host {owner.get('host', '?')} (process"
-        f" {owner.get('process', '?')}, since {owner.get('time', '?')})"
-    )
-
-
 def _refusal(folder: Path, owner: Owner, age: float) -> str:
-    here = owner.get("machine") == _machine()
+    here = lock_owner.is_here(owner)
     sign = "it is running" if here else f"last sign of life {max(age, 0):.0f} s ago"
     after = "" if here else f" A job that shows none for {STALE:.0f} s counts as ended."
+    if age < -STALE:  # the folder is a copy from a host whose clock was ahead, for example
+        after = f" The time of {NAME} lies {-age:.0f} s in the future: delete it if that job has ended."
+    used = f"is in use by {lock_owner.describe(owner)}"
+    if not owner:
+        used = f"has a {NAME} that no job of tenon has written, or that is damaged"
     return (
-        f"the run folder {folder} is in use by {_describe(owner)}; {sign}. Wait for its end, or choose"
+        f"the run folder {folder} {used}; {sign}. Wait for its end, or choose"
         f" another with --run FOLDER.{after}"
     )

@@ -17,6 +17,8 @@ import numpy as np
 
 from tenon import random
 from tenon.device import Device
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.processes import failure, failure_record
 from tenon.distributed.processes.launch import launch
 from tenon.distributed.replicas import logical_shards
@@ -27,6 +29,7 @@ from tenon.errors import CommunicatorError, ConfigError, TrainingError, Unsuppor
 from tenon.functions.settings import set_num_threads
 from tenon.nn.module import Module
 from tenon.plugins.manager import host
+from tenon.serialize.checkpoint import checkpoints
 from tenon.training import checkpoint, lock, parallel, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
@@ -55,6 +58,7 @@ def open_session(
     ``model`` is trained instead of the one that the configuration names.
     """
     communicator = launch()
+    before = _newest(folder)
     agree_on_config(communicator, config)
     data = build_data(config, recipe)
     random.manual_seed(config.seed)
@@ -72,6 +76,8 @@ def open_session(
     parallel.find_hook(config)
     folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
     lock.hold(communicator, folder)
+    if resumed is None:
+        _refuse_another_job(communicator, folder, before)
     if (monitor := failure.monitor()) is not None:
         monitor.keep_records_in(str(folder))
     session = Session(config, communicator, model, loss, data, device, folder)
@@ -87,6 +93,23 @@ def open_session(
     elif session.is_main:
         write_json(folder / "config.json", config.model_dump(mode="json"))
     return session
+
+
+def _newest(folder: Path | None) -> str | None:
+    """The name of the newest checkpoint in the run folder ``folder``; None if there is none."""
+    found = [] if folder is None else checkpoints(folder / checkpoint.FOLDER)
+    return found[0].name if found else None
+
+
+def _refuse_another_job(communicator: Communicator, folder: Path, before: str | None) -> None:
+    """TrainingError on all ranks if another job has trained in ``folder`` while this one was starting."""
+    answers = communicator.all_gather_bytes(encode(_newest(folder) != before), name="run folder")
+    if decode(answers[0]):
+        lock.release(folder)
+        raise TrainingError(
+            f"another job has trained in the run folder {folder} while this one was starting, and has ended."
+            " Start again to resume its run, or choose another folder with --run FOLDER."
+        )
 
 
 def _check_shards(shards: int, ranks: int, model: Module) -> None:

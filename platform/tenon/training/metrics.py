@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from types import TracebackType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from tenon.plugins.manager import host
+from tenon.training import lock
 from tenon.training.terminal import Screen
 
 
@@ -34,6 +36,7 @@ class Reporter:
     """Progress display and metrics of rank 0; the other ranks use ``SilentReporter``."""
 
     def __init__(self, folder: Path, steps_per_epoch: int, epochs: int, done: int) -> None:
+        self._folder = Path(os.path.realpath(folder))
         self._metrics = MetricsFile(folder / "metrics.jsonl")
         self.console = Screen()
         self._progress = Progress(
@@ -74,7 +77,8 @@ class Reporter:
         self._progress.update(self._task, advance=1, epoch=epoch, status=f"loss {loss:.4f}")
 
     def report(self, metrics: Mapping[str, float], step: int) -> None:
-        """Write ``metrics`` to the file and pass them to plugins."""
+        """Write ``metrics`` to the file and pass them to plugins; TrainingError if the folder was lost."""
+        lock.check_if_late(self._folder)
         self._metrics.write({"step": step, "time": round(time.time(), 3), **metrics})
         host().hook.tenon_report(metrics=dict(metrics), step=step)
 
