@@ -108,7 +108,7 @@ class MpiCommunicator(Communicator):
             word ^= self.step * STEP_FACTOR & DIGEST_BITS
         if not self._compare(word, position):
             payloads = self._messages.all_gather_bytes(call.payload(self.step))
-            engine.settle(payloads, self._calls, self.ranks)
+            engine.settle(payloads, self._calls, self.ranks, self.orders)
 
     def start_all_reduce(
         self, array: np.ndarray, op: str = engine.ReduceOp.SUM, *, name: str | None = None

@@ -103,5 +103,7 @@ def test_a_rank_that_ends_or_calls_in_another_group_has_one_report(form, end):
     reports = re.findall(r"^=== tenon: (rank .*|ranks .*) ===$", done.stderr, re.MULTILINE)
     assert done.returncode != 0
     assert len(reports) == 1, done.stderr
-    assert end == "group" or reports[0].startswith("rank 2 of 3"), done.stderr
+    assert end == "group" or reports[0].startswith("rank 2 of 3") or "order is unknown" in reports[0], (
+        done.stderr
+    )
     assert ENDS[end] in done.stderr, done.stderr

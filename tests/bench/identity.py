@@ -5,7 +5,8 @@
 
 "without": ranks meet before each call, as they must, but name no tensor and compare nothing. "added" is the
 difference of the two best times; in brackets that of the medians. A way is one collective, called directly unless the
-line says otherwise: "wrapped" through two functions, "loop" over four tensors that stay, "fresh" over four new ones.
+line says otherwise: "wrapped" through two functions, "loop" over four tensors that stay, "fresh" over four new ones, "listed" over a
+variable of four new ones.
 """
 
 import contextlib
@@ -66,6 +67,11 @@ def ways(size):
         for each in values if make is None else [torch.ones(4) for _ in range(4)]:
             dist.all_reduce(each)
 
+    def listed():
+        made = [torch.ones(4) for _ in range(4)]
+        for each in made:
+            dist.all_reduce(each)
+
     def named():
         with dist.named("bench"):
             dist.all_reduce(tensor)
@@ -75,6 +81,7 @@ def ways(size):
         "all_reduce, wrapped": lambda: outer(tensor),
         "all_reduce, loop": loop,
         "all_reduce, fresh": lambda: loop(True),
+        "all_reduce, listed": listed,
         "all_reduce, named": named,
         "all_reduce, parameter": lambda: dist.all_reduce(model.bias.data),
         "reduce": lambda: dist.reduce(tensor, 0),
@@ -97,7 +104,7 @@ def measure(options):
     shared = dist.get_communicator()
     results = []
     for name, call in ways(shared.size).items():
-        calls = CALLS // 4 if name.endswith(("loop", "fresh")) else CALLS
+        calls = CALLS // 4 if name.endswith(("loop", "fresh", "listed")) else CALLS
 
         def plain(call=call, calls=calls):
             with without_identity(shared):

@@ -32,8 +32,8 @@ def test_every_kind_of_collective_in_another_order_raises_and_legal_branches_do_
 
     check(messages, swapped.CASES, 1)
     message = messages[0]["items_of_a_dict_in_a_wrapper"]
-    assert "`tensor` (key = 'a', values['a']) at swapped.py:" in message
-    assert "`tensor` (key = 'b', values['b']) at swapped.py:" in message
+    assert "`tensor` (values['a']) at swapped.py:" in message
+    assert "`tensor` (values['b']) at swapped.py:" in message
     assert ", called at swapped.py:" in message
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self, TypeVar, TypeVarTuple
 
 import numpy as np
 
+from tenon.distributed.communication.orders import Orders
 from tenon.distributed.communication.origin import Origin, contradict
 from tenon.errors import CollectiveMismatchError
 
@@ -132,30 +133,40 @@ FINISH = Call("the end of its program", "", (), "", None)
 
 
 def mismatch(
-    descriptions: Sequence[str], number: int, ranks: Sequence[int] | None = None
+    descriptions: Sequence[str], number: int, ranks: Sequence[int] | None = None, since: int | None = None
 ) -> CollectiveMismatchError:
-    """The error that every rank raises, naming all sides; ``descriptions`` in the order of ``ranks``."""
+    """The error that every rank raises, naming all sides; ``descriptions`` in the order of ``ranks``.
+
+    ``since`` is the call from which on the ranks have had the same tensors in different orders.
+    """
     sides: dict[str, list[int]] = {}
     for rank, text in zip(ranks or range(len(descriptions)), descriptions, strict=True):
         sides.setdefault(text, []).append(rank)
+    order = "" if since is None else f" Since call {since} they had the same tensors in different orders."
     return CollectiveMismatchError(
-        f"ranks disagree in collective call {number}: {_list_sides(sides)}. Every rank must make the "
+        f"ranks disagree in collective call {number}: {_list_sides(sides)}.{order} Every rank must make the "
         "same calls in the same order; look for a branch, a skipped batch or another configuration."
     )
 
 
-def settle(payloads: Sequence[bytes], number: int, ranks: Sequence[int] | None = None) -> None:
+def settle(
+    payloads: Sequence[bytes], number: int, ranks: Sequence[int] | None = None, orders: Orders | None = None
+) -> None:
     """Raise, naming all sides, unless the ``Call.payload`` of all ranks differ in implied names only.
 
     Implied names may be missing, or one rank's a parameter and another's an expression: a rank that lacks a
     gradient passes zeros. Two different parameters, or two different expressions, are a mismatch, and so are
-    two places of the program that cannot be one call (``origin.py``). ``ranks`` are the global ranks.
+    two places of the program that cannot be one call (``origin.py``), and tensors that the ranks have had in
+    different orders by ``orders``, which is the communicator's. ``ranks`` are the global ranks.
     """
     calls = [json.loads(payload) for payload in payloads]
     stated = [fields for fields, _, _ in calls]
     origins = [None if packed is None else Origin.unpack(packed) for _, packed, _ in calls]
     if any(fields != stated[0] for fields in stated) or contradict(origins):
         raise mismatch([text for _, _, text in calls], number, ranks)
+    since = None if orders is None else orders.find(origins, number)
+    if since is not None:
+        raise mismatch([text for _, _, text in calls], number, ranks, since)
 
 
 def check_message(expected: str, sent: str, source: int) -> None:

@@ -37,6 +37,7 @@ from tenon.distributed.communication.calls import (
     Work,
     cached_call,
 )
+from tenon.distributed.communication.orders import Orders
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
@@ -84,6 +85,7 @@ class Communicator(ABC):
         self.local_rank = rank if local_rank is None else local_rank
         self.local_size = size if local_size is None else local_size
         self.ranks = tuple(range(size))
+        self.orders = Orders()  # in what orders the ranks have had their tensors, for ``settle``
         self.host = socket.gethostname()
         self.job = f"process-{os.getpid()}"
 
@@ -210,9 +212,8 @@ class Communicator(ABC):
         self._check_rows("all_to_all", source)
         target = target_for(out, source.shape, source.dtype)
         call = cached_call("all_to_all", detail, source.shape, dtype_name(source.dtype), name)
-        flat = flat_of(target)
+        flat, rows = flat_of(target), source.reshape(self.size, -1)
         self.expect(source.reshape(-1))
-        rows = source.reshape(self.size, -1)
         self._do(call, self.perform_all_to_all, rows, flat.reshape(self.size, -1))
         return Work(delivered(flat, target))
 

@@ -1,8 +1,9 @@
 """``Origin``: where in a program a collective was called, and what its source calls the tensor.
 
 Ranks whose calls differ only in their origins exchange them; ``contradict`` decides, with the same result on
-every rank, whether all of them may be one call. The branches of an ``if`` may make one call in two places,
-but never two statements that follow each other. ``source.py`` reads origins from frames.
+every rank, whether all of them may be one call; what is chosen at run time, ``orders.py`` follows over calls.
+The branches of an ``if`` may make one call in two places, but never two statements that follow each other.
+``source.py`` reads origins from frames.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from typing import Any, TypeAlias
 Arm: TypeAlias = tuple[str, int, Sequence[int], Sequence[str]]
 Arms: TypeAlias = Sequence[Arm]
 
+TEST = "if "
+"""What the source of a test begins with, among the identifiers in it."""
+TEST = "if "
+"""What the source of a test begins with, among the identifiers in it."""
 REST = -1
 """The arm of statements after a branch some of whose arms leave the block."""
 
@@ -61,6 +66,8 @@ class Origin:
     """The source chooses the tensor by the variable of a loop."""
     places: Sequence[Place] = ()
     """The calls of the program's frames, the innermost first."""
+    within: str = ""
+    """The values of the loops around the call, except of those that choose the tensor."""
 
     def pack(self) -> dict[str, Any]:  # values of the fields, as JSON
         """This origin as JSON."""
@@ -82,9 +89,7 @@ def contradict(origins: Sequence[Origin | None]) -> bool:
         return True
     if _names_contradict({origin.parameter for origin in distinct if origin.parameter}):
         return True
-    if any(_pair_contradicts(a, b) for a, b in itertools.combinations(distinct, 2)):
-        return True
-    return len(distinct) > 1 and _indices_contradict(origins)
+    return any(_pair_contradicts(a, b) for a, b in itertools.combinations(distinct, 2))
 
 
 def _names_contradict(names: set[str]) -> bool:
@@ -103,15 +108,11 @@ def _pair_contradicts(a: Origin, b: Origin) -> bool:
     """Whether the places or the aliases of two origins contradict each other."""
     if _places_contradict(a.places, b.places):
         return True
-    if a.parameter or b.parameter:
+    if a.parameter or b.parameter or a.loops or b.loops:
         return False
     only_a, only_b = set(a.aliases) - set(b.aliases), set(b.aliases) - set(a.aliases)
-    if not (only_a and only_b):
-        return False
-    if a.loops or b.loops:
-        return True
     # One expression that chooses between both, and calls elsewhere that choose between the same.
-    return bool(a.places) and _mentioned_elsewhere(a.places[0], only_a | only_b)
+    return bool(only_a and only_b and a.places) and _mentioned_elsewhere(a.places[0], only_a | only_b)
 
 
 def _mentioned_elsewhere(here: Place, names: set[str]) -> bool:
@@ -191,38 +192,14 @@ def may_alternate(a: Arms, b: Arms) -> bool:
         if arm in rest:
             return True
     names_a, names_b = {arm[0] for arm in a}, {arm[0] for arm in b}
-    tests_a = {
-        word for name, number, _, words in a if name not in names_b and number != REST for word in words
-    }
-    tests_b = {
-        word for name, number, _, words in b if name not in names_a and number != REST for word in words
-    }
-    return bool(tests_a & tests_b)
+    tests_a = [arm for arm in a if arm[0] not in names_b and arm[1] != REST]
+    tests_b = [arm for arm in b if arm[0] not in names_a and arm[1] != REST]
+    return any(
+        bool({*one[3]} & {*another[3]}) and not _same_arm(one, another)
+        for one, another in itertools.product(tests_a, tests_b)
+    )
 
 
-def _indices_contradict(origins: Sequence[Origin | None]) -> bool:
-    """Whether ranks have different items of a container, in a way that no rank's own share explains."""
-    if len({origin.places[0].position for origin in origins if origin is not None and origin.places}) > 1:
-        return False
-    labels = {label for origin in origins if origin is not None for label in origin.indices}
-    for label in labels:
-        values = [None if o is None else o.indices.get(label) for o in origins]
-        loops = any(o is not None and o.loops for o in origins)
-        strict = any(o is not None and o.strict for o in origins)
-        if not _explained(values, loops, strict):
-            return True
-    return False
-
-
-def _explained(values: Sequence[int | str | None], loops: bool, strict: bool) -> bool:
-    """Whether these indices, one of each rank, are equal or each rank's own: ``parts[rank]``."""
-    known = [value for value in values if value is not None]
-    if len(known) < 2 or len(set(map(repr, known))) == 1:
-        return True
-    if len(set(map(repr, known))) < len(known):
-        return False
-    if not loops:
-        return True
-    numbers = [value for value in values if isinstance(value, int)]
-    steps = {b - a for a, b in itertools.pairwise(numbers)}
-    return not strict and len(numbers) == len(values) and len(steps) == 1 and min(steps) > 0
+def _same_arm(a: Arm, b: Arm) -> bool:
+    """Whether two branches have the same test, so that one rank executes both of these arms."""
+    return a[1] == b[1] and {*a[3]} == {*b[3]} and any(word.startswith(TEST) for word in a[3])

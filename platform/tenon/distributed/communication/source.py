@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType
 from typing import TypeAlias
 
-from tenon.distributed.communication.origin import REST, Arm, Place, digest_of
+from tenon.distributed.communication.origin import REST, TEST, Arm, Place, digest_of
 
 LONGEST = 80
 """Maximal length of an expression that is used as a name."""
@@ -38,8 +38,8 @@ def span_of(code: CodeType, instruction: int) -> Span | None:
     return first, last, start, stop
 
 
-def call_at(code: CodeType, instruction: int) -> ast.Call | None:
-    """The syntax of the call at byte ``instruction`` of ``code``; None if its source is not there."""
+def expression_at(code: CodeType, instruction: int) -> ast.expr | None:
+    """The syntax of the expression at byte ``instruction`` of ``code``; None if its source is not there."""
     span = span_of(code, instruction)
     if span is None:
         return None
@@ -51,25 +51,42 @@ def call_at(code: CodeType, instruction: int) -> ast.Call | None:
     lines[0] = lines[0][start:]
     try:
         with _PARSING:
-            call = ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
+            return ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
         return None  # The file has changed since it was imported.
-    return call if isinstance(call, ast.Call) else None
 
 
 def loop_variables(code: CodeType) -> set[str]:
-    """The variables that ``for`` loops in ``code`` assign: the stores right after ``FOR_ITER``."""
-    variables: set[str] = set()
+    """The variables that ``for`` loops in ``code`` assign."""
+    return {variable for group in loop_groups(code) for variable in group}
+
+
+@functools.lru_cache(maxsize=PLACES)
+def loop_groups(code: CodeType) -> list[list[str]]:
+    """The variables of each ``for`` loop in ``code``: the stores right after ``FOR_ITER``."""
+    groups: list[list[str]] = []
     assigns = False
     for instruction in dis.get_instructions(code):
         if instruction.opname == "FOR_ITER":
             assigns = True
+            groups.append([])
         elif assigns and instruction.opname.startswith("STORE_"):
             names = instruction.argval
-            variables.update(names if isinstance(names, tuple) else (names,))
+            groups[-1] += names if isinstance(names, tuple) else (names,)
         elif instruction.opname != "UNPACK_SEQUENCE":
             assigns = False
-    return variables
+    return groups
+
+
+def module_variables(code: CodeType) -> tuple[str, ...]:
+    """The variables of the module, or of the class, that ``code`` mentions, except those of loops."""
+    loops = loop_variables(code)
+    found = {
+        str(instruction.argval): None
+        for instruction in dis.get_instructions(code)
+        if instruction.opname.endswith(("_GLOBAL", "_NAME")) and instruction.argval not in loops
+    }
+    return tuple(found)
 
 
 _places: dict[tuple[int, int], tuple[CodeType, Place]] = {}
@@ -100,28 +117,30 @@ def _read_place(code: CodeType, instruction: int) -> Place:
     place.arms = list(_arms(path))
     if isinstance(node, ast.Call):
         place.chosen = isinstance(node.func, ast.Name) and node.func.id in loop_variables(code)
+    if isinstance(node, ast.Call | ast.Attribute):
         place.others = _others(node, path)
     return place
 
 
-def _others(call: ast.Call, path: Sequence[ast.AST]) -> list[tuple[str, list[Arm]]]:
-    """Other calls in the same function, with the branches around them."""
+def _others(call: ast.Call | ast.Attribute, path: Sequence[ast.AST]) -> list[tuple[str, list[Arm]]]:
+    """Other calls in the same function, or properties, with the branches around them."""
     scope = next((node for node in reversed(path) if isinstance(node, _SCOPES)), path[0])
     above = path[: path.index(scope)]
-    function = _last_name(call.func)
+    function = _last_name(call)
     others: list[tuple[str, list[Arm]]] = []
     for node, inner in _walk(scope, []):
-        if node is not call and isinstance(node, ast.Call):
+        if node is not call and isinstance(node, type(call)):
             text = ast.unparse(node)[: 4 * LONGEST]
-            text = text if _last_name(node.func) == function else digest_of(text)
+            text = text if _last_name(node) == function else digest_of(text)
             others.append((text, list(_arms([*above, *inner, node]))))
             if len(others) == MOST_CALLS:
                 break
     return others
 
 
-def _last_name(function: ast.expr) -> str:
-    """``all_reduce`` of ``dist.all_reduce``."""
+def _last_name(expression: ast.AST) -> str:
+    """``all_reduce`` of ``dist.all_reduce(x)``, and of ``dist.all_reduce``."""
+    function = expression.func if isinstance(expression, ast.Call) else expression
     return function.attr if isinstance(function, ast.Attribute) else ast.unparse(function)
 
 
@@ -210,9 +229,10 @@ def _leaves(statement: ast.AST) -> bool:
 
 
 def _identifiers(test: ast.AST) -> list[str]:
-    """The variables and attributes in an expression."""
+    """The variables and attributes in an expression, and its source."""
     names = {node.id for node in ast.walk(test) if isinstance(node, ast.Name)}
-    return sorted(names | {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)})
+    names |= {node.attr for node in ast.walk(test) if isinstance(node, ast.Attribute)}
+    return [TEST + ast.unparse(test)[: 4 * LONGEST], *sorted(names)]
 
 
 @functools.lru_cache(maxsize=64)

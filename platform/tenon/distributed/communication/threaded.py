@@ -114,7 +114,7 @@ class ThreadedCommunicator(Communicator):
         calls = self.world.exchange(self.rank, (call, self.step))
         self.world.waiting.pop(self.rank, None)
         if any(other != calls[0] for other in calls):
-            settle([other.payload(step) for other, step in calls], self._calls, self.ranks)
+            settle([other.payload(step) for other, step in calls], self._calls, self.ranks, self.orders)
 
     def perform_all_reduce(self, source: np.ndarray, target: np.ndarray, op: ReduceOp) -> None:
         """Reduce copies, as ``target`` may be the memory that another rank still reads."""

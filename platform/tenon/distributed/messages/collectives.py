@@ -67,16 +67,18 @@ def all_reduce(
     tensor: Tensor, op: str = ReduceOp.SUM, group: Group = None, async_op: bool = False
 ) -> Work | None:
     """Reduce ``tensor`` over the ranks by ``op``, in place on every rank."""
-    staging.check_tensor(tensor, "all_reduce")
-    if op is not ReduceOp.SUM and tensor.is_complex() and not supports_complex(ReduceOp.of(op)):
-        raise RankArgumentError(
-            f"all_reduce does not support {ReduceOp.of(op).name} on complex tensors. "
-            "Reduce torch.view_as_real(tensor)."
-        )
+    check_reducible(tensor, op)
     communicator = taking_part(group, "all_reduce")
     if communicator is None:
         return None
     name = identity.name_of(tensor) if communicator.size > 1 else None
+    return all_reduce_named(tensor, op, communicator, async_op, name)
+
+
+def all_reduce_named(
+    tensor: Tensor, op: str, communicator: Communicator, async_op: bool, name: str | None
+) -> Work | None:
+    """``all_reduce`` under ``name``."""
     if SLOT.watched():
         return put(tensor, operations.all_reduce, tensor, async_op, op=str(op), group=communicator, name=name)
     host = staging.to_host(tensor)
@@ -84,6 +86,16 @@ def all_reduce(
     if async_op and out is not None and out.flags.c_contiguous:
         return TensorWork(tensor, communicator.start_all_reduce(out, op, name=name))
     return store(tensor, communicator.all_reduce(host, op, out=out, name=name), async_op)
+
+
+def check_reducible(tensor: Tensor, op: str) -> None:
+    """Raise unless ``tensor`` is one that ``all_reduce`` can reduce by ``op``."""
+    staging.check_tensor(tensor, "all_reduce")
+    if op is not ReduceOp.SUM and tensor.is_complex() and not supports_complex(ReduceOp.of(op)):
+        raise RankArgumentError(
+            f"all_reduce does not support {ReduceOp.of(op).name} on complex tensors. "
+            "Reduce torch.view_as_real(tensor)."
+        )
 
 
 def broadcast(
@@ -142,11 +154,19 @@ def all_gather(
     communicator = taking_part(group, "all_gather")
     if communicator is None:
         return None
-    staging.check_tensor(tensor, "all_gather")
-    check_list("all_gather", "tensor_list", tensor_list, communicator)
-    for index, target in enumerate(tensor_list):
-        _check_like(target, tensor.shape, tensor, f"all_gather: tensor_list[{index}]")
+    check_gatherable(tensor_list, tensor, communicator)
     name = identity.name_of(tensor, INPUT, strict=False) if communicator.size > 1 else None
+    return all_gather_named(tensor_list, tensor, communicator, async_op, name)
+
+
+def all_gather_named(
+    tensor_list: Sequence[Tensor],
+    tensor: Tensor,
+    communicator: Communicator,
+    async_op: bool,
+    name: str | None,
+) -> Work | None:
+    """``all_gather`` under ``name``."""
     if SLOT.watched():
         write_rows(tensor_list, run(operations.all_gather, tensor, group=communicator, name=name))
         return done(async_op)
@@ -154,6 +174,14 @@ def all_gather(
     for target, row in zip(tensor_list, rows, strict=True):
         staging.write(target, row)
     return done(async_op)
+
+
+def check_gatherable(tensor_list: Sequence[Tensor], tensor: Tensor, communicator: Communicator) -> None:
+    """Raise unless ``all_gather`` can write tensors of all ranks, each like ``tensor``, into the list."""
+    staging.check_tensor(tensor, "all_gather")
+    check_list("all_gather", "tensor_list", tensor_list, communicator)
+    for index, target in enumerate(tensor_list):
+        _check_like(target, tensor.shape, tensor, f"all_gather: tensor_list[{index}]")
 
 
 def all_gather_into_tensor(

@@ -13,12 +13,13 @@ import contextvars
 import re
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tenon.distributed.communication import call_sites
-from tenon.distributed.communication.call_sites import FIRST, INPUT, Argument
+from tenon.distributed.communication.calls import Implied
+from tenon.distributed.communication.site import FIRST, INPUT, Argument
 from tenon.distributed.processes.recent_modules import RECENT_MODULES
 from tenon.engine.interceptor import SLOT
 from tenon.nn.parameter import Parameter, is_lazy
@@ -28,7 +29,17 @@ if TYPE_CHECKING:
     from tenon.nn.module import Module
     from tenon.nn.traversal import Traversal
 
-__all__ = ["FIRST", "INPUT", "PARAMETERS", "explicit_name", "name_of", "named", "place_name", "structure"]
+__all__ = [
+    "FIRST",
+    "INPUT",
+    "PARAMETERS",
+    "explicit_name",
+    "name_of",
+    "named",
+    "names_of",
+    "place_name",
+    "structure",
+]
 
 _explicit: contextvars.ContextVar[str | None] = contextvars.ContextVar("name of collectives", default=None)
 
@@ -73,6 +84,21 @@ def name_of(tensor: Tensor, argument: Argument = FIRST, *, strict: bool = True) 
     else:
         name = site.of_tensor(tensor, frame) if site.chooses else site.name
     return name if SLOT.top is None else name.recorded()
+
+
+def names_of(tensors: Sequence[Tensor], argument: Argument, *, strict: bool = True) -> list[str]:
+    """The names of ``tensors``, which the program passes in one list to a collective that it has called."""
+    explicit = _explicit.get()
+    if explicit is not None:
+        return [explicit] * len(tensors)
+    frame = sys._getframe(2)
+    site = call_sites.find(frame, argument, strict)
+    names: list[Implied] = site.of_elements(tensors, frame)
+    for number, tensor in enumerate(tensors):
+        parameter = PARAMETERS.find(tensor)
+        if parameter is not None:
+            names[number] = site.of_parameter(parameter)
+    return [name if SLOT.top is None else name.recorded() for name in names]
 
 
 def place_name() -> str:

@@ -1,0 +1,86 @@
+"""``Orders``: find ranks that have the same tensors in different orders.
+
+Ranks may each loop over items of their own: ``for i in range(rank, count, size)``. Different items in one
+call are therefore legal, until they close a cycle: one rank had ``a`` where another had ``b``, and then ``b``
+where the other had ``a``. Items of their own never do, as the ranks' shares have no item in common.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from tenon.distributed.communication.origin import Origin
+
+WINDOW = 1024
+"""Calls after which a difference is forgotten."""
+MOST = 1024
+"""Differences that are kept."""
+#: The rank that is compared with the first one, what the references are in (variables, or a container), and
+#: the loops around the call on one of them.
+Key: TypeAlias = tuple[int, str, str]
+
+
+class Orders:
+    """The differences of the latest calls of a communicator; the same on all of its ranks."""
+
+    def __init__(self) -> None:
+        self._edges: dict[Key, dict[str, dict[str, int]]] = {}
+        self._count = 0
+
+    def find(self, origins: Sequence[Origin | None], number: int) -> int | None:
+        """Record call ``number``, an origin of each rank; return the first call of a cycle that it closes."""
+        found: list[int] = []
+        known = [(rank, origin) for rank, origin in enumerate(origins) if origin is not None]
+        for rank, other in known[1:]:
+            first = known[0][1]
+            for label, one, another in _differences(first, other):
+                # Of two passes over a loop, only what is in the same pass on either rank is compared.
+                for side, within in (("first", first.within), ("other", other.within)):
+                    key = rank, label, side + within
+                    found += self._close(key, one, another, number)
+        return min(found, default=None)
+
+    def _close(self, key: Key, one: str, another: str, number: int) -> Iterator[int]:
+        """Add that a rank had ``another`` where the first had ``one``; yield where a cycle begins."""
+        if self._count >= MOST:
+            self._edges.clear()
+            self._count = 0
+        edges = self._edges.setdefault(key, {})
+        since = _path(edges, another, one, number - WINDOW)
+        if since is not None:
+            yield since
+        if another not in edges.setdefault(one, {}):
+            self._count += 1
+        edges[one][another] = number
+
+
+def _differences(a: Origin, b: Origin) -> Iterator[tuple[str, str, str]]:
+    """What refers to the tensors of two ranks, where it differs: a label and both references."""
+    if a.parameter or b.parameter or not (a.places and b.places):
+        return
+    at_a, at_b = (f" in {[place.function for place in each.places]}" for each in (a, b))
+    if a.loops and b.loops:
+        names_a, names_b = ({*each.aliases, *filter(None, [each.expression])} for each in (a, b))
+        for one, another in itertools.product(sorted(names_a - names_b), sorted(names_b - names_a)):
+            yield "variables", one + at_a, another + at_b
+    elif not (a.strict and b.strict):
+        return
+    for label in sorted(a.indices.keys() & b.indices.keys()):
+        if a.indices[label] != b.indices[label]:
+            yield label, f"{a.indices[label]!r}{at_a}", f"{b.indices[label]!r}{at_b}"
+
+
+def _path(edges: dict[str, dict[str, int]], start: str, end: str, after: int) -> int | None:
+    """The earliest call on a path from ``start`` to ``end``, of calls later than ``after``; else None."""
+    pending, seen = [(start, after + WINDOW)], {start}
+    while pending:
+        node, earliest = pending.pop()
+        for following, number in edges.get(node, {}).items():
+            if number > after and following == end:
+                return min(earliest, number)
+            if number > after and following not in seen:
+                seen.add(following)
+                pending.append((following, min(earliest, number)))
+    return None
