@@ -13,7 +13,7 @@ import tenon
 from tenon.errors import TenonError, UncheckedFileWarning
 
 sys.path.insert(0, str(Path(__file__).parent))
-from test_files import KINDS, damaged, safetensors, saved
+from test_files import FIRST, KINDS, damaged, safetensors, saved
 
 
 def again(kind, value, place):
@@ -36,7 +36,7 @@ def compare_values(kind, count, tmp_path):
     """
     good, read, ends = KINDS[kind][0](tmp_path), KINDS[kind][1], []
     true = again(kind, read(io.BytesIO(good)), tmp_path)
-    for number in range(count):
+    for number in range(FIRST, FIRST + count):
         content = damaged(good, random.Random(f"values of {kind} {number}"))
         try:
             with warnings.catch_warnings():

@@ -3,7 +3,7 @@
 Inputs are made from a seed: files of every kind that tenon reads, with bytes changed, cut or repeated, before or
 after their checksums are made, and pickles of random opcodes. A failure names the kind and the number of its
 input, which ``made(KIND, GOOD, NUMBER)`` gives again, where ``KINDS[KIND][0](FOLDER)`` makes the good file. 100,000
-inputs: ``pytest -n 0 -m manual tests/attack/test_files.py``.
+inputs: ``pytest -n 0 -m manual tests/attack/test_files.py``, others with ``ATTACK_SEED=7``.
 """
 
 import hashlib
@@ -33,6 +33,8 @@ from tenon.serialize.checkpoint import read_latest, write_checkpoint
 SECONDS, SECONDS_A_BYTE = 2.0, 2e-5
 #: Bytes of memory for each byte of the file, beside ``limits.FREE``.
 BYTES_A_BYTE = 1000
+#: The number of the first input: other seeds give other files.
+FIRST = 100_000 * int(os.environ.get("ATTACK_SEED", "0"))
 #: The most characters of an error.
 LONGEST = 1000
 #: Events of Python's audit that reading a file never causes.
@@ -337,7 +339,7 @@ def attack(kinds, count, tmp_path):
                 assert KINDS[kind][1](
                     io.BytesIO(good) if isinstance(good, bytes) else written(good, place)
                 ), kind
-                for number in range(count):
+                for number in range(FIRST, FIRST + count):
                     end = attempt(kind, number, good, place)
                     ends[kind, end] = ends.get((kind, end), 0) + 1
     finally:

@@ -21,6 +21,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc to compile with"),
 ]
+#: The number of the first input.
+FIRST = 100_000 * int(os.environ.get("ATTACK_SEED", "0"))
 #: Sizes, indices and types that are out of range.
 NUMBERS = [0, 1, -1, 7, 64, 1 << 20, 1 << 31, 1 << 32, 1 << 62, -(1 << 63), (1 << 63) - 1]
 
@@ -72,7 +74,7 @@ def test_a_program_on_damaged_files_touches_no_memory_outside_its_own(tmp_path):
     environment = {**os.environ, "ASAN_OPTIONS": "allocator_may_return_null=1:detect_leaks=0"}
     ends = {}
 
-    for number in range(200):
+    for number in range(FIRST, FIRST + int(os.environ.get("ATTACK_FILES", "200"))):
         rng = random.Random(number)
         kind = number % 4
         (tmp_path / "w").write_bytes((signed, damaged)[kind](weights, rng) if kind < 2 else weights)

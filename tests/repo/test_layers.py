@@ -29,7 +29,7 @@ LAYERS = [
     "nn",
     "optim data",
     "distributed",
-    "serialize func fx",
+    "serialize func fx data.readers",
     "export",
     "profiler utils",
     "training testing",

@@ -24,6 +24,7 @@ from tenon.export.json_types import Json
 from tenon.serialize.atomic import replacing
 from tenon.serialize.limits import Allowance, cut
 from tenon.serialize.named import NamedBytes
+from tenon.serialize.regular_files import open_regular
 from tenon.serialize.tensors import Packed
 from tenon.serialize.zip_checks import BROKEN, opened
 from tenon.tensors.creation.create import wrap
@@ -70,7 +71,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 def reading(f: str | os.PathLike[str] | BinaryIO, source: str, writer: str) -> Iterator[zipfile.ZipFile]:
     """Open an archive for reading; BundleError names ``source`` and ``writer`` if it is damaged."""
     try:
-        with open(f, "rb") if isinstance(f, str | os.PathLike) else contextlib.nullcontext(f) as file:
+        with open_regular(f) if isinstance(f, str | os.PathLike) else contextlib.nullcontext(f) as file:
             archive = opened(file, Allowance.of(file))
             for entry in archive.infolist():
                 archive.open(entry).close()  # raises if its own name is another than that in the directory

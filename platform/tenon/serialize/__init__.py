@@ -31,6 +31,7 @@ from tenon.errors import (
 from tenon.serialize import options, tensor_arrays, tensors, torch_legacy, torch_zip
 from tenon.serialize.atomic import replacing
 from tenon.serialize.placement import CallerError, MapLocation, Placement
+from tenon.serialize.regular_files import open_regular
 from tenon.serialize.zip_writer import Writable
 
 __all__ = ["load", "save", "verify"]
@@ -190,7 +191,7 @@ def _read(file: BinaryIO, placement: Placement, encoding: str, layers: bool, sha
 def _reading(f: FileLike, mode: str = "rb") -> Iterator[tuple[Any, str]]:  # any object with ``read``
     """Open ``f`` as a seekable file; yield it, a ``BinaryIO`` or similar, and its name for messages."""
     if isinstance(f, (str, os.PathLike)):
-        with open(f, mode) as file:
+        with open_regular(f, mode) as file:
             yield file, repr(os.fspath(f))
         return
     if not callable(getattr(f, "read", None)):

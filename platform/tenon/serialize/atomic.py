@@ -130,6 +130,8 @@ def remove_abandoned(folder: Path, prefix: str, older_than: float) -> None:
         with contextlib.suppress(FileNotFoundError, PermissionError):
             if time.time() - leftover.stat().st_mtime < older_than:
                 continue
+            if not stat.S_ISREG(leftover.lstat().st_mode):
+                continue  # a pipe would block
             with open(leftover, "rb") as file:
                 if _lock(file):
                     os.unlink(leftover)

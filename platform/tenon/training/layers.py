@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tenon.errors import ConfigError
+from tenon.errors import CheckpointError, ConfigError
+from tenon.serialize.regular_files import open_regular
 
 #: A table of TOML: options of a component, or a layer of the configuration with a table per section.
 Table: TypeAlias = dict[str, Any]
@@ -36,10 +37,12 @@ _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 def read_file(path: Path) -> Table:
     """Read the TOML file at ``path`` as a configuration layer."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             text = file.read(_LONGEST + 1)
     except FileNotFoundError:
         raise ConfigError(f"no configuration file {str(path)!r}.") from None
+    except CheckpointError:
+        raise ConfigError(f"cannot read {str(path)!r}: it is not a regular file.") from None
     except (OSError, ValueError) as error:  # a path with a null character
         raise ConfigError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', error)}.") from None
     if len(text) > _LONGEST:

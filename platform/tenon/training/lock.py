@@ -28,7 +28,8 @@ import click
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.processes import failure_record
-from tenon.errors import TrainingError
+from tenon.errors import CheckpointError, TrainingError
+from tenon.serialize.regular_files import open_regular
 from tenon.training import lock_owner
 from tenon.training.lock_owner import STALE, Owner
 
@@ -36,6 +37,8 @@ NAME = "lock.json"
 BEAT = 10.0
 DYING_TIME = 5.0
 """Longest wait in seconds for the processes of an earlier attempt of the same launch to be gone."""
+#: The most bytes that are read of the record of a failure, which has up to 100 lines.
+_LONGEST = 1 << 20
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EOPNOTSUPP}
 
 
@@ -180,8 +183,9 @@ def _acquire(folder: Path, temporary: Path, token: str, former: str | None) -> N
 def _record_end(folder: Path, owner: Owner) -> None:
     """Write the record of a job that left only its lock, unless its own records are there."""
     path, began = folder / failure_record.FOLDER / "rank-0.json", owner.get("time")
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        record = json.loads(path.read_text())
+    with contextlib.suppress(OSError, ValueError, RecursionError, CheckpointError):
+        with open_regular(path) as file:
+            record = json.loads(file.read(_LONGEST))
         written = record.get("time") if isinstance(record, dict) else None
         if isinstance(written, str) and written >= str(began):
             return
@@ -261,7 +265,8 @@ def _age(path: Path, temporary: Path) -> float:
     """Seconds since the lock ``path`` was renewed, by the clock of the file server; 0 if it is gone."""
     os.utime(temporary)
     try:
-        descriptor = os.open(path, os.O_RDONLY)  # opening asks the server, where a mere stat may be cached
+        # Opening asks the server, where a mere stat may be cached.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         return temporary.stat().st_mtime - path.lstat().st_mtime if path.is_symlink() else 0.0
     try:

@@ -1,6 +1,6 @@
 """The owner of a run folder's lock: what a lock file says, and whether that job has ended (``lock.py``).
 
-A lock file may be damaged, or written by anybody: what it says is never trusted to be of the right type, to be
+A lock file may be damaged, or written by anybody: what it says is not trusted to be of the right type, to be
 a valid name of a file, or to be one line.
 """
 
@@ -18,6 +18,8 @@ from typing import TypeAlias
 
 from tenon.config import environment, process_environment
 from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
+from tenon.errors import CheckpointError
+from tenon.serialize.regular_files import open_regular
 
 STALE = 120.0
 """Seconds without a renewal of the lock after which an owner on another host is considered dead."""
@@ -33,10 +35,12 @@ def read(path: Path) -> Owner | None:
     """The owner in a lock file; None if there is none, an empty one if the file is not ours or damaged."""
     for _ in range(RETRIES):
         try:
-            with open(path, "rb") as file:
+            with open_regular(path) as file:
                 content = json.loads(file.read(_LONGEST))
         except FileNotFoundError:
             return {} if path.is_symlink() else None
+        except CheckpointError:
+            return {}
         except (ValueError, RecursionError):
             time.sleep(0.05)  # is being written, without links
             continue

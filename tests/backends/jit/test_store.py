@@ -1,7 +1,10 @@
 """Machine code is loaded only if this account wrote it, from folders that nobody else can write to."""
 
+import ast
 import os
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tenon.plugins import user_key
@@ -104,3 +107,39 @@ def test_a_changed_body_is_not_read_although_its_digest_was_made_again(store):
 
     with pytest.warns(UserWarning, match="did not sign"):
         assert store.read("key") is None
+
+
+def test_a_link_that_is_pointed_elsewhere_after_the_check_is_not_followed(tmp_path):
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / "theirs").mkdir(mode=0o777)
+    (tmp_path / "link").symlink_to("mine")
+    opened = Store(tmp_path / "link")
+    (tmp_path / "link").unlink()
+    (tmp_path / "link").symlink_to("theirs")
+
+    opened.write("key", b"body")
+
+    assert opened.read("key") == b"body"
+    assert os.listdir(tmp_path / "theirs") == [] and "key.signed" in os.listdir(tmp_path / "mine")
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+def test_sums_of_mpi_are_not_kept_in_numbas_own_cache(size):
+    pytest.importorskip("numba")
+    from tenon_mpi import kernels
+
+    assert type(kernels.find(size, np.dtype(np.float32))._cache).__name__ == "NullCache"
+
+
+def test_no_other_function_is_kept_in_numbas_own_cache():
+    root = Path(__file__).parents[3]
+    wrong = [
+        f"{path.relative_to(root)}: {ast.unparse(call)}"
+        for top in ("platform", "plugins", "backends")
+        for path in (root / top).rglob("*.py")
+        if "numba" in (text := path.read_text())
+        for call in ast.walk(ast.parse(text))
+        if isinstance(call, ast.Call) and any(keyword.arg == "cache" for keyword in call.keywords)
+    ]
+
+    assert wrong == []

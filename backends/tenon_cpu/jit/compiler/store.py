@@ -43,7 +43,8 @@ class Store:
     """Entries in ``folder``; with None, or if the folder cannot be used, nothing is kept."""
 
     def __init__(self, folder: Path | None) -> None:
-        self.folder = folder
+        # The folder that is checked is the one that is used, whatever a link on the way names later.
+        self.folder = folder = None if folder is None else Path(os.path.realpath(folder))
         self.reason = "off" if folder is None else ""
         self._own = threading.RLock()
         if folder is not None:
