@@ -99,7 +99,6 @@ _from(
     "tenon.tensors.memory_formats",
     "memory_format contiguous_format preserve_format channels_last channels_last_3d",
 )
-_from("tenon.kernels.promotion", "result_type")
 _from("tenon.tensors.printing", "set_printoptions get_printoptions")
 _from(
     "tenon.dtypes",
@@ -107,7 +106,7 @@ _from(
     "complex128 complex32 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
     "float4_e2m1fn_x2 qint8 qint32 quint8 quint4x2 quint2x4 int1 int2 int3 int4 int5 int6 int7 uint1 uint2 "
     "uint3 uint4 uint5 uint6 uint7 "
-    "promote_types can_cast get_default_dtype set_default_dtype",
+    "get_default_dtype set_default_dtype",
 )
 _from("tenon.device", "get_default_device set_default_device")
 _from("tenon.amp", "GradScaler")

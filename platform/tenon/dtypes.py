@@ -259,9 +259,10 @@ def promote_types(type1: dtype, type2: dtype) -> dtype:
 
 def can_cast(from_: dtype, to: dtype) -> builtin_bool:
     """Whether PyTorch lets a result of ``from_`` be written into a tensor of ``to``."""
-    if from_.is_complex and not to.is_complex:
+    category = to.category
+    if from_.is_complex and category < COMPLEX:
         return False
-    if from_.is_floating_point and to.category < FLOATING:
+    if from_.is_floating_point and category < FLOATING:
         return False
     return not (from_ is not bool and to is bool)
 

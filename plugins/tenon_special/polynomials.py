@@ -12,11 +12,15 @@ import numpy as np
 
 import tenon
 from tenon import ops
+from tenon.errors import ArgumentError
 from tenon.extend import wrap
 from tenon_special.arguments import floating, write_result
 
 if TYPE_CHECKING:
     from tenon import Tensor
+
+#: Some seconds of computing; PyTorch's limits depend on the polynomial.
+_HIGHEST_DEGREE = 100_000
 
 
 def _polynomial(
@@ -39,11 +43,18 @@ def _polynomial(
     point: Tensor = floating(name, number if isinstance(number, tenon.Tensor) else tenon.as_tensor(number))
     if isinstance(n, tenon.Tensor) and n.is_floating_point():
         point = point.to(tenon.result_type(point, n))
-    degrees = np.asarray(n._backend.to_host(n.raw) if isinstance(n, tenon.Tensor) else n).astype(np.int64)
+    degrees = np.asarray(n._backend.to_host(n.raw) if isinstance(n, tenon.Tensor) else n)
+    with np.errstate(invalid="ignore"):  # infinities become negative
+        degrees = degrees.astype(np.int64)
+    highest = int(degrees.max(initial=0))
+    if highest > _HIGHEST_DEGREE:
+        raise ArgumentError(
+            f"special.{name}(): the degree is at most {_HIGHEST_DEGREE:,}, as each is a step, got {highest}"
+        )
     order = wrap(degrees, point.device)
     previous, current = ops.add(ops.mul(point, 0.0), 1.0), degree_one(point)
     result = ops.where(ops.eq(order, 0), previous, 0.0)
-    for k in range(1, int(degrees.max(initial=0)) + 1):
+    for k in range(1, highest + 1):
         result = ops.where(ops.eq(order, k), current, result)
         previous, current = current, recurrence(k, point, current, previous)
     return write_result(out, result)

@@ -56,6 +56,22 @@ def test_the_error_names_function_argument_position_and_type():
         "add(): argument 'other' (position 2) must be Tensor, not list": lambda: tenon.add(ONES, [1.0, 2.0]),
         "cat(): argument 'tensors' (position 1) must be tuple of Tensors, not int": lambda: tenon.cat(3),
         "expected Tensor as element 1 in argument 0, but got int": lambda: tenon.meshgrid(ONES[0], 3),
+        "softmax(): argument 'dim' (position 1) must be int, not str": lambda: ONES.softmax("x"),
+        "softmax(): argument 'dim' (position 2) must be int, not list": lambda: F.softmax(ONES, [0]),
+        "sum(): argument 'dim' (position 1) must be tuple of ints, not dict": lambda: ONES.sum({}),
+        "full(): argument 'fill_value' (position 2) must be Number, not object": lambda: tenon.full(
+            (2,), object()
+        ),
+        "ones(): argument 'dtype' must be torch.dtype, not float": lambda: tenon.ones(2, dtype=1.5),
+        "can_cast(): argument 'to' (position 2) must be torch.dtype, not list": lambda: tenon.can_cast(
+            tenon.int8, ["int8"]
+        ),
+        "tril(): argument 'diagonal' (position 1) must be int, not str": lambda: ONES.tril("x"),
+        "requires_grad_(): argument 'requires_grad' (position 1) must be bool, not str": lambda: tenon.ones(
+            2
+        ).requires_grad_("no"),
+        "can't assign a object to a torch.FloatTensor": lambda: tenon.ones(2).__setitem__(0, object()),
+        "expected a tensor or a number, got str": lambda: tenon.result_type(ONES, "x"),
     }
 
     for message, call in calls_of.items():
@@ -83,3 +99,21 @@ def test_errors_of_right_arguments_and_of_classes_that_override_functions_stay()
             function(right)
     with pytest.raises(TypeError, match=r"function\(\): argument 'y' \(position 2\) must be Tensor, not int"):
         function(ONES, 3)
+
+
+def test_a_number_that_is_too_large_ends_the_call_at_once():
+    x, largest = tenon.tensor([0.5, 6.0]), 2**63 - 1
+
+    for call in (
+        lambda: tenon.tensor_split(x, largest), lambda: tenon.vander(x, largest), lambda: x.mvlgamma(largest),
+        lambda: tenon.linalg.vander(x, N=2**70), lambda: tenon.linspace(0, 2**70, 3),
+        lambda: tenon.special.hermite_polynomial_h(x, largest),
+        lambda: tenon.special.laguerre_polynomial_l(x, tenon.tensor([3, largest])),
+    ):  # fmt: skip
+        with pytest.raises((ValueError, OverflowError)):
+            call()
+    assert tenon.polygamma(171, x[:1]).isinf().all() and not tenon.polygamma(largest, x).isfinite().any()
+
+
+def test_a_tensor_with_one_element_may_stand_for_an_axis():
+    assert ONES.sum(dim=tenon.tensor(1)).tolist() == [2.0, 2.0] == ONES.sum(dim=range(1, 2)).tolist()

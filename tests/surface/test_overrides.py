@@ -315,7 +315,7 @@ x.sin()
     assert run.stdout.split() == ["remainder", "sin"]
 
 
-def test_functions_that_create_notice_the_first_object_that_overrides_them_in_a_fresh_process():
+def test_functions_notice_the_first_object_that_overrides_them_wherever_it_is_in_a_fresh_process():
     program = """
 import os, tenon
 
@@ -325,7 +325,16 @@ class Named:
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         return func.__name__
 
-for call in ("zeros_like(Named())", "rand_like(Named())", "normal(0.0, Named())", "full_like(Named(), 1)"):
+x = tenon.ones(2, 2, requires_grad=True)
+calls = (
+    "zeros_like(Named())", "rand_like(Named())", "normal(0.0, Named())", "full_like(Named(), 1)",
+    "zeros(2, Named())", "full((2,), Named())", "eye(Named())", "randint(0, Named(), (2,))", "linspace(0, 1, Named())",
+    "arange(Named())", "can_cast(Named(), tenon.int8)", "result_type(Named(), 1)", "autograd.grad(Named(), x)",
+    "autograd.grad(x.sum(), [x, Named()])", "Tensor.reshape(x, [2, Named()])", "Tensor.to(x, Named())",
+    "Tensor.softmax(x, Named())", "Tensor.sum(x, Named())", "Tensor.view(x, 2, Named())", "roll(x, Named())",
+    "Tensor.__setitem__(tenon.ones(2), 0, Named())",
+)
+for call in calls:
     if os.fork() == 0:
         print(eval("tenon." + call), flush=True)
         os._exit(0)
@@ -333,4 +342,7 @@ for call in ("zeros_like(Named())", "rand_like(Named())", "normal(0.0, Named())"
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert run.stdout.split() == ["zeros_like", "rand_like", "normal", "full_like"]
+    assert run.stdout.split() == [
+        "zeros_like", "rand_like", "normal", "full_like", "zeros", "full", "eye", "randint", "linspace", "arange",
+        "can_cast", "result_type", "grad", "grad", "reshape", "to", "softmax", "sum", "view", "roll", "__setitem__",
+    ]  # fmt: skip

@@ -48,8 +48,11 @@ def _plain(value: object) -> object:
 
 
 def wrong_type(name: str, argument: str, position: int, value: object, kind: str = "Tensor") -> TypeError:
-    """PyTorch's error for ``value`` in place of a tensor, or of the ``kind`` of argument that it must be."""
-    where = f"argument '{argument}' (position {position})"
+    """PyTorch's error for ``value`` in place of a tensor, or of the ``kind`` of argument that it must be.
+
+    ``position`` is 0 for an argument that is passed by name only.
+    """
+    where = f"argument '{argument}'" + (f" (position {position})" if position else "")
     return TypeError(f"{name}(): {where} must be {kind}, not {type_name(value)}")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tenon.compat import rerouting
+from tenon.dtypes import can_cast, promote_types
 from tenon.functions import (
     checks,
     contraction,
@@ -32,7 +33,7 @@ from tenon.functions import (
 from tenon.functions.derived import derive, derive_all
 from tenon.functions.einsum import einsum
 from tenon.kernels.promotion import result_type
-from tenon.tensors.creation import create, factories, random_factories, ranges
+from tenon.tensors.creation import create
 from tenon.tensors.methods.function_forms import FUNCTION_FORMS
 
 _FAMILIES = (
@@ -43,7 +44,8 @@ _FAMILIES = (
 _FUNCTIONS: dict[str, Callable[..., object]] = derive_all() | {
     name: getattr(m, name) for m in _FAMILIES for name in m.__all__
 }
-_FUNCTIONS["einsum"] = einsum
+_OF_DATA = (create.as_tensor, create.from_numpy, create.tensor)
+_FUNCTIONS |= {f.__name__: f for f in (einsum, result_type, can_cast, promote_types)}
 
 __all__ = sorted(_FUNCTIONS)
 
@@ -52,25 +54,11 @@ _NOT_OVERRIDABLE_MODULES = (checks, control_flow, settings, tensor_types)
 _NOT_OVERRIDABLE = {"broadcast_shapes", "is_storage", "is_tensor", "typename"}.union(
     *(m.__all__ for m in _NOT_OVERRIDABLE_MODULES)
 )
-_FACTORIES = (
-    "arange", "as_tensor", "empty", "empty_permuted", "empty_strided", "eye", "from_numpy", "full",
-    "linspace", "logspace", "normal", "ones", "rand", "randint", "randn", "randperm", "scalar_tensor",
-    "tensor", "tril_indices", "triu_indices", "zeros",
-)  # fmt: skip
-_LIKE = ("empty_like", "full_like", "ones_like", "rand_like", "randint_like", "randn_like", "zeros_like")
-_CREATION = {
-    n: getattr(m, n)
-    for m in (create, factories, ranges, random_factories)
-    for n in (*_FACTORIES, *_LIKE)
-    if hasattr(m, n)
-}
 rerouting.register(
     "torch",
-    {n: f for n, f in _FUNCTIONS.items() if n not in _NOT_OVERRIDABLE}
-    | _CREATION
-    | {"result_type": result_type},
+    {n: f for n, f in _FUNCTIONS.items() if n not in _NOT_OVERRIDABLE} | {f.__name__: f for f in _OF_DATA},
     bare=[
-        *(n for n in _FACTORIES if n != "normal"),
+        *(f.__name__ for f in _OF_DATA),
         *(n for n in creation.__all__ if n.endswith("window")),
         "asarray",
         "from_file",

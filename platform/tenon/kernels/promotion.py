@@ -11,6 +11,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.dtypes import BOOL, COMPLEX, FLOATING, FROM_NUMPY, INTEGER, dtype
 from tenon.engine.op import Op, table
+from tenon.engine.operands import type_name
 from tenon.engine.types import Operand
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
@@ -26,7 +27,9 @@ def number_dtype(number: object) -> dtype:
         return dtypes.get_default_dtype()
     if isinstance(number, complex):
         return dtypes.get_default_dtype().to_complex()
-    return dtypes.from_numpy_dtype(getattr(number, "dtype", type(number)))
+    if not hasattr(number, "dtype"):
+        raise TypeError(f"expected a tensor or a number, got {type_name(number)}")
+    return dtypes.from_numpy_dtype(number.dtype)
 
 
 def result_type(*args: Operand) -> dtype:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 
 from tenon.engine.aval import Shape
@@ -54,6 +55,10 @@ def normalize_axes(axes: int | Sequence[int] | None, rank: int) -> Shape:
         return tuple(range(rank))
     if isinstance(axes, int):
         axes = (axes,)
+    elif isinstance(axes, (dict, set, str, bytes)):
+        raise TypeError(f"axes are an int or a sequence of ints, not {type(axes).__name__}")
+    elif not hasattr(axes, "__len__") or getattr(axes, "ndim", 1) == 0:
+        axes = (operator.index(axes),)  # type: ignore[arg-type]  # a tensor with one element
     if len(axes) == 0:
         return tuple(range(rank))
     normalized = [normalize_axis(int(a), rank) for a in axes]

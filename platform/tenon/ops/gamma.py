@@ -96,6 +96,10 @@ class Digamma(FloatUnary):
         return f.mul(g, f.polygamma(x, order=1))
 
 
+#: Of this number, the factorial still fits in a float64.
+_LARGEST_FACTORIAL = 170
+
+
 class Polygamma(FloatUnary):
     """The derivative of ``digamma`` of order ``order``."""
 
@@ -110,7 +114,9 @@ class Polygamma(FloatUnary):
         """A multiple of the zeta function; order 1 is reflected below 1/2, and infinite at its poles."""
         w = _wide(x)
         if order > 1:
-            result = _zeta(xp, xp.full_like(w, order + 1), w) * (math.factorial(order) * (-1) ** (order + 1))
+            factorial = math.factorial(order) if order <= _LARGEST_FACTORIAL else math.inf
+            with np.errstate(invalid="ignore"):
+                result = _zeta(xp, xp.full_like(w, order + 1), w) * (factorial if order % 2 else -factorial)
             return result.astype(x.dtype, copy=False)
         left = w < 0.5
         body = _zeta(xp, xp.full_like(w, 2.0), xp.where(left, 1 - w, w))

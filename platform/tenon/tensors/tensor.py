@@ -19,6 +19,7 @@ from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.dispatch import results_are
 from tenon.engine.grad_mode import MODE, UNCOUNTED
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import FixedView, Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, ExportError, GradError, TenonWarning
@@ -197,6 +198,8 @@ class Tensor(Methods, plain=True):
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Set ``requires_grad`` of a leaf in place."""
+        if requires_grad.__class__ is not bool:
+            raise wrong_type("requires_grad_", "requires_grad", 1, requires_grad, "bool")
         if requires_grad and self._version_counter is UNCOUNTED and not MODE.inference:
             raise GradError(
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed. clone()"
@@ -206,15 +209,13 @@ class Tensor(Methods, plain=True):
             if not requires_grad:
                 raise GradError(
                     "you can only change requires_grad flags of leaf variables. If you want to use a computed"
-                    " variable in a subgraph that doesn't require differentiation use var_no_grad ="
-                    " var.detach()."
+                    " variable in a subgraph that doesn't require differentiation use var_no_grad = "
+                    "var.detach()."
                 )
             return self
         if requires_grad and self.raw.dtype.kind in "iub":
-            raise GradError(
-                "only Tensors of floating point and complex dtype can require gradients, not "
-                f"{self.dtype}. Convert with .float() first."
-            )
+            what = f"not {self.dtype}. Convert with .float() first."
+            raise GradError(f"only Tensors of floating point and complex dtype can require gradients, {what}")
         self._track = bool(requires_grad)
         if requires_grad and self._view is not None and not self._view[0]._track:
             self._view = None  # an independent leaf from here on, though the memory stays shared

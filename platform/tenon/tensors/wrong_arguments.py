@@ -22,6 +22,8 @@ import numpy as np
 
 from tenon.engine.operands import type_name, wrong_type
 from tenon.engine.value import Value
+from tenon.errors import ModuleTypeError
+from tenon.tensors.annotated_kinds import kind_of
 from tenon.tensors.exception_table import with_handler
 
 #: Exceptions of functions whose argument is not a tensor, as it lacks an attribute, a size, an axis or a
@@ -75,13 +77,21 @@ def guard(functions: Iterable[object], first: int = 1, rerouting: Rerouting | No
         inner = inspect.unwrap(function) if callable(function) else None
         if not isinstance(inner, FunctionType) or _HANDLER in inner.__code__.co_names:
             continue
-        annotations = inner.__annotations__
-        if any("Tensor" in str(annotations[name]) for name in annotations if name != "return"):
+        if _may_be_wrong(inner, rerouting is not None and first == 0):
             code = with_handler(inner.__code__, _HANDLER, _RETRY)
             if code is not None:
                 inner.__code__ = code
                 inner.__globals__[_HANDLER], inner.__globals__[_RETRY] = _check_failed_call, _repeat_call
                 _GUARDED[id(code)] = Guarded(code, inner, function, first, rerouting)  # type: ignore[arg-type]
+
+
+def _may_be_wrong(function: FunctionType, is_method: bool) -> bool:
+    """Whether ``function`` takes a tensor, or any other argument besides its object."""
+    code = function.__code__
+    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+    if count > is_method or code.co_flags & inspect.CO_VARKEYWORDS:
+        return True
+    return any("Tensor" in str(kind) for name, kind in function.__annotations__.items() if name != "return")
 
 
 def register_generated(function: FunctionType, rerouting: Rerouting) -> None:
@@ -154,14 +164,17 @@ def must_repeat(values: Iterable[object], rerouting: Rerouting, frame: FrameType
     return True
 
 
-def _has_override(values: Iterable[object], rerouting: Rerouting) -> bool:
-    """Whether one of ``values``, or an element of a list, tuple or dictionary among them, overrides
-    functions."""
+def _has_override(values: Iterable[object], rerouting: Rerouting, depth: int = 2) -> bool:
+    """Whether one of ``values``, or of the lists, tuples and dictionaries among them, overrides functions.
+
+    ``depth`` is that of a list among the rest of the arguments.
+    """
     for value in values:
-        parts: Iterable[object] = value if isinstance(value, (list, tuple)) else (value,)
-        if isinstance(value, dict):
-            parts = value.values()
-        if any(map(rerouting.awaited_by, parts)):
+        if isinstance(value, (list, tuple, dict)):
+            parts = value.values() if isinstance(value, dict) else value
+            if depth and _has_override(parts, rerouting, depth - 1):
+                return True
+        elif rerouting.awaited_by(value):
             return True
     return False
 
@@ -195,8 +208,13 @@ def refuse_wrong(
 
 
 def _refuse(function: Callable[..., object], arguments: Mapping[str, object], name: str, first: int) -> None:
-    """Raise TypeError for the first of ``arguments``, in the order of parameters, of a wrong type."""
+    """Raise TypeError for the first of ``arguments``, in the order of parameters, of a wrong type.
+
+    An error that names a wrong type itself stays.
+    """
     code = getattr(function, "__code__", None)
+    keyword_only = () if code is None else code.co_varnames[code.co_argcount :][: code.co_kwonlyargcount]
+    is_told = _names_argument(sys.exception())
     rest = None if code is None else _rest(code)
     for position, (argument, value) in enumerate(arguments.items(), first):
         annotation = function.__annotations__.get(argument)
@@ -210,8 +228,24 @@ def _refuse(function: Callable[..., object], arguments: Mapping[str, object], na
                 need_tensors(value, position)
             elif value is not None or "None" not in annotation:
                 raise wrong_type(name, argument, position, value, "tuple of Tensors") from None
-        elif (allowed := _allowed(annotation)) is not None and not isinstance(value, allowed):
-            raise wrong_type(name, argument, position, value) from None
+        elif (allowed := _allowed(annotation)) is not None:
+            if not isinstance(value, allowed):
+                words = "Number" if annotation.startswith("Number") else "Tensor"
+                raise wrong_type(name, argument, position, value, words) from None
+        elif (kind := kind_of(annotation)) is not None and not is_told and not kind.allows(value):
+            if argument in keyword_only:
+                position = 0
+            raise wrong_type(name, argument, position, value, kind.words) from None
+
+
+def _names_argument(error: BaseException | None) -> bool:
+    """Whether ``error`` says itself which argument is of a wrong type, in words of the function's own."""
+    if not isinstance(error, TypeError) or "argument '" not in str(error):
+        return isinstance(error, ModuleTypeError)
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    return last is None or last.tb_frame.f_code is not _refuse.__code__
 
 
 def _rest(code: CodeType) -> str | None:

@@ -105,7 +105,7 @@ def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """``max(0, input) + min(0, alpha * (exp(input / alpha) - 1))``."""
     if alpha == 0:
         raise ModuleValueError("ZeroDivisionError: alpha cannot be 0 for CELU")
-    result = _apply(f.elu, input, inplace, alpha=float(alpha), rate=1.0 / alpha)
+    result = _apply(f.elu, input, inplace, alpha=float(alpha), rate=1.0 / float(alpha))
     return _refuse_backward(result, alpha, "elu") if inplace else result
 
 

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tenon.compat.rerouting import register
 from tenon.engine.backward import accumulate_gradients, collect_gradients
 from tenon.engine.op import table
 from tenon.engine.running_pass import PASS
@@ -190,6 +191,10 @@ def _sequence(value: Any) -> list[Any]:  # of tensors, EdgeEnds or None, as ``va
 
 def _check_targets(targets: list[Root]) -> None:
     for position, target in enumerate(targets):
+        if not isinstance(target, (Value, EdgeEnd)):
+            raise GradError(
+                f"all inputs have to be Tensors or GradientEdges, but got {type(target).__name__}"
+            )
         if not target.requires_grad:
             raise GradError(
                 f"One of the differentiated Tensors does not require grad: number {position}, of shape"
@@ -200,3 +205,6 @@ def _check_targets(targets: list[Root]) -> None:
 def _calculate_shape(output: Tensor, grad: Tensor, is_grads_batched: bool) -> tuple[Size, Size]:
     """The shapes of ``output`` and of ``grad``, the latter without the axis of a batch of gradients."""
     return output.shape, grad.shape[1:] if is_grads_batched else grad.shape
+
+
+register("torch.autograd", {"backward": backward, "grad": grad})

@@ -152,7 +152,7 @@ def empty_permuted(
 @with_layout
 def full(
     size: SizeLike,
-    fill_value: Tensor | Number,
+    fill_value: Number | Tensor,
     *,
     dtype: DTypeLike | None = None,
     device: DeviceLike = None,
@@ -358,4 +358,8 @@ def _write(out: Tensor, result: Tensor) -> Tensor:
     return out
 
 
-register("torch", {f.__name__: f for f in (empty_like, full_like, ones_like, zeros_like)})
+_LIKE = (empty_like, full_like, ones_like, zeros_like)
+_BARE = (
+    empty, empty_permuted, empty_strided, eye, full, ones, scalar_tensor, tril_indices, triu_indices, zeros,
+)  # fmt: skip
+register("torch", {f.__name__: f for f in (*_LIKE, *_BARE)}, bare=[f.__name__ for f in _BARE])

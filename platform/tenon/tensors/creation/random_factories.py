@@ -287,4 +287,9 @@ def _normal_of_tensors(
     return wrap(random.normal(generator, mean=parts["mean"], std=parts["std"]), target)
 
 
-register("torch", {f.__name__: f for f in (normal, rand_like, randint_like, randn_like)})
+_BARE = (rand, randint, randn, randperm)
+register(
+    "torch",
+    {f.__name__: f for f in (normal, rand_like, randint_like, randn_like, *_BARE)},
+    bare=[f.__name__ for f in _BARE],
+)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import dtypes
+from tenon.compat.rerouting import register
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.tensors.creation.create import wrap
@@ -88,7 +89,10 @@ def _end(name: str, end: str, value: Any) -> Any:  # int, float or complex
             f"{name} only supports 0-dimensional start and end tensors, but got {end} with"
             f" {value.raw.ndim} dimension(s)."
         )
-    return _number(value)
+    number = _number(value)
+    if isinstance(number, int) and not -(2**63) <= number < 2**64:
+        raise OverflowError(f"{name}: {end} = {number} does not fit in 64 bits")
+    return number
 
 
 def _ends_dtype(
@@ -149,3 +153,7 @@ def logspace(
         _ends_dtype("logspace", dtype, out, first, last).numpy
     )
     return _written(out, wrap(array, device, requires_grad), dtype)
+
+
+_BARE = (arange, linspace, logspace)
+register("torch", {f.__name__: f for f in _BARE}, bare=[f.__name__ for f in _BARE])

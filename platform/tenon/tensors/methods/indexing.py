@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.dtypes import FROM_NUMPY, bfloat16, scalar_name
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
+from tenon.engine.operands import type_name
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
@@ -330,6 +331,8 @@ def _as_value(x: Tensor, value: Any) -> Tensor | Number:  # any data that NumPy 
     if isinstance(value, (int, float, complex, np.generic)):
         return value.item() if isinstance(value, np.generic) else value
     array = np.asarray(value)
+    if array.dtype.kind in "OUSMmV" and array.dtype != bfloat16.numpy:
+        raise TypeError(f"can't assign a {type_name(value)} to a {x.type()}")
     return Value.make(x._backend.from_host(array, x.device), x._backend)
 
 

@@ -106,6 +106,8 @@ class Numeric(Family):
         """
         if p < 1:
             raise ArgumentError(f"mvlgamma: p has to be greater than or equal to 1, got {p}")
+        if p > 1000:  # in PyTorch, a dimension beyond all memory fails to be allocated
+            self.new_empty((*self.raw.shape, p))
         result = f.lgamma(self)
         for j in range(1, p):
             result = f.add(result, f.lgamma(f.sub(self, j / 2)))

@@ -20,6 +20,9 @@ from tenon.tensors.methods.function_forms import as_function
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
+#: Parts that a call may ask for: their list alone takes tens of gigabytes.
+_MOST_PARTS = 1 << 32
+
 
 class Splitting(Family):
     """Methods that return a tuple of parts along an axis, most of them views.
@@ -131,6 +134,8 @@ class Splitting(Family):
         if isinstance(indices_or_sections, int):
             if indices_or_sections <= 0:
                 raise ShapeError(f"number of sections must be larger than 0, got {indices_or_sections}")
+            if indices_or_sections > _MOST_PARTS:
+                raise ShapeError(f"number of sections must be at most 2**32, got {indices_or_sections}")
             size, count = self.shape[axis], indices_or_sections
             return self.split([(size + count - 1 - i) // count for i in range(count)], axis)
         cuts = [0, *(min(max(i + total if i < 0 else i, 0), total) for i in indices_or_sections), total]
