@@ -102,7 +102,7 @@ def test_a_launcher_that_ends_is_reported_and_takes_its_ranks_along(tmp_path, ki
         pytest.skip("Open MPI's launcher has no process of its own beside the ranks of one host")
     done = die(kind, tmp_path)
 
-    name = "hydra_pmi_proxy" if kind == "proxy" else "mp\\w+"
+    name = "hydra_pmi_proxy" if kind == "proxy" else "(mp|prte)\\w+"
     (headline,) = headlines(done)
     assert re.fullmatch(
         rf"rank 0 of 3 on host \S+, step 17 lost its launcher: {name} \(process \d+\) was killed by SIGKILL",
@@ -130,6 +130,8 @@ def test_children_that_a_rank_forks_may_fail_in_any_way(tmp_path):
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_ranks_that_all_leave_by_os_exit_with_status_0_have_not_failed(tmp_path):
+    if not is_mpich():
+        pytest.skip("Open MPI's launcher takes a rank that does not finalize MPI for one that failed")
     done = die("all_leave", tmp_path)
 
     assert done.returncode == 0 and headlines(done) == [], done.stderr

@@ -50,7 +50,7 @@ def early(name: str, happens: str, runner: bool, status: int, report: str, words
 def died(name: str, happens: str, status: int, report: str, words: tuple[str, ...]) -> Event:
     """A row of ``silent_deaths.py``; the launcher may end with the status of a rank that it ended itself."""
     command = (sys.executable, "silent_deaths.py", name)
-    return Event(name, happens, command, status, report, words, noticed=True, also=(9, 15))
+    return Event(name, happens, command, status, report, words, noticed=True, also=(3, 9, 15))
 
 
 def stalled(name: str, how: str, happens: str, report: str, words: tuple[str, ...]) -> Event:

@@ -67,7 +67,7 @@ DEATHS = {
     "bus_error": read_beyond_a_file,
     "abort_in_c": os.abort,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "launcher": lambda: kill_launcher("mpirun", "mpiexec", "mpiexec.hydra"),
+    "launcher": lambda: kill_launcher("mpirun", "mpiexec", "mpiexec.hydra", "prterun"),
     "proxy": lambda: kill_launcher("hydra_pmi_proxy", "prted"),
 }
 
