@@ -285,3 +285,11 @@ def test_the_error_of_an_unknown_entry_is_short_however_long_its_name():
         schema.from_document(document, {}, "the file")
 
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, '{"a":' + "9" * 5000 + "}", "5", "{}x", '{"a":NaN}']
+)
+def test_documents_that_are_no_json_objects_are_refused(text):
+    with pytest.raises(BundleError, match=r"^graph\.json (is not JSON|holds a)"):
+        schema.parse(text.encode(), "graph.json")

@@ -25,6 +25,22 @@ def load(**options):
 """
 
 
+PARTS = """
+import functools, operator, os, subprocess, types
+from small import Net
+
+command = functools.partial(subprocess.getoutput, "touch called")
+command_of_a_command = functools.partial(functools.partial(os.system), "touch called")
+method = types.MethodType(subprocess.getoutput, "touch called")
+call = operator.methodcaller("system", "touch called")
+smaller = functools.partial(Net, dropout=0.1)
+
+
+def nothing():
+    pass
+"""
+
+
 def call(*args):
     return CliRunner().invoke(main, [str(arg) for arg in args])
 
@@ -36,6 +52,7 @@ def trained(tmp_path_factory, make_project):
     done = project.train("my.toml", "--set", "epochs=1", "--run", "run")
     assert done.code == 0, done.err
     (project.folder / "evil.py").write_text(EVIL)
+    (project.folder / "parts.py").write_text(PARTS)
     return project.folder, read_latest(project.folder / "run" / "checkpoints")[1]
 
 
@@ -45,7 +62,7 @@ def here(trained, monkeypatch):
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield folder
-    for name in ("small", "evil"):
+    for name in ("small", "evil", "parts"):
         sys.modules.pop(name, None)
     for name in ("imported", "called"):
         (folder / name).unlink(missing_ok=True)
@@ -142,6 +159,13 @@ def test_what_compress_and_export_replace_is_not_asked_about(here, saved):
         ("model", "numpy:frombuffer", "must be a tenon.nn.Module"),
         ("loss", "small:Net", "a class, Net; it must be a function"),
         ("data", "small:np", "it must be a function that returns Splits"),
+        ("data", "parts:command", "standard library"),
+        ("data", "parts:command_of_a_command", "standard library"),
+        ("data", "parts:method", "standard library"),
+        ("data", "parts:call", "standard library"),
+        ("data", "parts:subprocess.os.system", "standard library"),
+        ("data", "tenon.training.recipe:importlib.import_module", "standard library"),
+        ("data", "parts:nothing", "returned NoneType; expected tenon.data.Splits"),
     ],
 )
 def test_names_must_be_what_they_claim(here, key, name, reason):
@@ -150,6 +174,13 @@ def test_names_must_be_what_they_claim(here, key, name, reason):
     assert done.exit_code == 2, done.output
     assert f"{key} = '{name}'" in done.output
     assert reason is None or reason in done.output.replace("\n", " ")
+    assert not (here / "called").exists()
+
+
+def test_a_model_may_be_a_partial_of_the_users_own_class(here):
+    done = call("train", "my.toml", "--set", "model=parts:smaller", "--set", "epochs=0", "--run", "partial")
+
+    assert done.exit_code == 0, done.output
 
 
 def test_a_file_without_a_configuration_is_refused(here, tmp_path):

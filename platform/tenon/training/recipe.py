@@ -21,7 +21,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from tenon.data.dataset import Splits, as_splits
 from tenon.distributed.replicas.accumulation import Loss
-from tenon.errors import ConfigError, PluginNotFoundError
+from tenon.errors import ConfigError, DataError, PluginNotFoundError
 from tenon.nn import functional
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
@@ -95,10 +95,17 @@ def target(path: str, key: str) -> Any:  # a model, a function: the caller check
             near = difflib.get_close_matches(part, dir(value), n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{key} = {path!r}: {module_name} has no {part!r}.{hint}") from None
-    defined_in = getattr(value, "__module__", None)
+    defined_in = getattr(_without_arguments(value), "__module__", None)
     if isinstance(defined_in, str):
         _refuse_standard_library(defined_in, f"{key} = {path!r}")
     return value
+
+
+def _without_arguments(make: object) -> object:
+    """The function that a ``functools.partial`` calls; ``make`` if it is none."""
+    while isinstance(make, functools.partial):
+        make = make.func
+    return make
 
 
 def _refuse_standard_library(module: str, setting: str) -> None:
@@ -120,8 +127,7 @@ def _refuse_standard_library(module: str, setting: str) -> None:
 
 def _check_callable(make: object, setting: str, what: str) -> None:
     """ConfigError, before anything is called, unless ``make`` is a class or function written in Python."""
-    if isinstance(make, functools.partial):
-        make = make.func
+    make = _without_arguments(make)
     if not callable(make) or isinstance(make, types.BuiltinFunctionType):
         raise ConfigError(f"{setting} names {shortened(make)}, a {type(make).__name__}; it must be {what}.")
 
@@ -148,9 +154,11 @@ def build_data(config: RunConfig, recipe: Recipe | None) -> Splits:
     _check_callable(make, f"data = {config.data!r}", what)
     if isinstance(make, type) and not issubclass(make, (Splits, tuple, Mapping)):
         raise ConfigError(f"data = {config.data!r} names a class, {make.__qualname__}; it must be {what}.")
-    splits = as_splits(
-        _call(make, config.data_options, "data_options"), f"data = {config.data or config.recipe!r}"
-    )
+    made = _call(make, config.data_options, "data_options")
+    try:
+        splits = as_splits(made, f"data = {config.data or config.recipe!r}")
+    except DataError as error:
+        raise ConfigError(str(error)) from None
     for name, part in (("train", splits.train), ("test", splits.test)):
         if len(part) == 0:
             raise ConfigError(f"the {name} data set of the run is empty.")
