@@ -44,6 +44,72 @@ def test_the_report_names_calls_and_groups():
     assert "rank 1 at a call of all ranks in all ranks (call 9 there) waits for rank 0" in message
 
 
+CYCLES = """
+import sys
+import tenon as torch, tenon.distributed as dist
+rank, a, b = dist.get_rank(), torch.ones(4), torch.ones(2)
+if sys.argv[1] == "ring":
+    groups = [dist.new_group([k, (k + 1) % 4]) for k in range(4)]
+    dist.all_reduce(a, group=groups[rank])
+    dist.all_reduce(a, group=groups[rank - 1])
+mine, _ = dist.new_subgroups(2)
+across = dist.new_group([0, 2])
+if rank == 0:
+    dist.all_reduce(a, group=mine)
+    dist.broadcast(b, 0, group=across)
+elif rank == 1:
+    dist.barrier()
+    dist.all_reduce(a, group=mine)
+else:
+    if rank == 2:
+        dist.broadcast(b, 0, group=across)
+    dist.barrier()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.parametrize("kind", ["ring", "subgroups"])
+def test_cycles_of_four_ranks_and_groups_are_found(kind):
+    done = launch(4, ["-c", CYCLES, kind])
+
+    assert done.returncode == 1
+    assert done.stderr.count("CollectiveMismatchError: ") == 1
+    if kind == "ring":
+        for rank, group in enumerate(("0, 1", "1, 2", "2, 3", "0, 3")):
+            assert f"rank {rank} at all_reduce(sum) of float32[4], `a` at " in done.stderr
+            assert f"in group {rank + 1} of ranks {group} (call 1 there)" in done.stderr
+    else:
+        assert "rank 1 at barrier at " in done.stderr
+        assert "rank 0 at all_reduce(sum) of float32[4], `a` at " in done.stderr
+
+
+THREADS = """
+import threading, time
+import tenon as torch, tenon.distributed as dist
+rank, a = dist.get_rank(), torch.ones(4)
+groups = [dist.new_group([0, 1]) for _ in range(2)]
+run = lambda k: dist.all_reduce(a.clone(), group=groups[k])
+if rank == 0:
+    threads = [threading.Thread(target=run, args=(k,)) for k in (0, 1)]
+    threads[0].start(); time.sleep(0.2); threads[1].start()
+    for thread in threads:
+        thread.join()
+    time.sleep(4)
+else:
+    time.sleep(0.6); run(0); time.sleep(0.2); run(1)
+dist.barrier(groups[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_rank_whose_threads_used_two_groups_may_compute_while_others_wait():
+    done = launch(2, ["-c", THREADS])
+
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.mpi
 @pytest.mark.parametrize("communicator", ["mpi-shared", "mpi-messages"])

@@ -58,6 +58,51 @@ def test_an_edit_on_one_rank_is_found_and_named_within_the_interval(edit, dtype)
         assert "every 2 steps" in message
 
 
+def flip_bit(tensor, bit=18):
+    """Flip one bit of the last element."""
+    words = tensor.detach().numpy().reshape(-1).view(np.uint32)
+    words[-1] ^= np.uint32(1 << bit)
+
+
+def found_at(communicator, kind):
+    """The step of a mismatch and its message: rank 1 changes one bit before step 7, every 5 are compared."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+    model[0].weight.requires_grad_(kind != "frozen")
+    options = {"static": {"static_graph": True}, "small buckets": {"bucket_cap_mb": 1e-5}}.get(kind, {})
+    parallel = DistributedDataParallel(model, compare_weights=5, **options)
+    optimizer = torch.optim.SGD(parallel.parameters(), lr=0.01, momentum=0.9)
+    x = torch.from_numpy(np.random.default_rng(communicator.rank).standard_normal((4, 8), np.float32))
+
+    def backward():
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind == "mixed precision"):
+            loss = parallel(x).float().square().sum()
+        loss.backward()
+
+    for step in range(1, 21):
+        if step == 7 and communicator.rank == 1:
+            momentum = optimizer.state[model[3].weight]["momentum_buffer"]
+            flip_bit({"frozen": model[0].weight, "state": momentum}.get(kind, model[3].weight))
+        optimizer.zero_grad()
+        try:
+            if kind == "accumulation":
+                with parallel.no_sync():
+                    backward()
+            backward()
+        except CollectiveMismatchError as error:
+            return step, str(error)
+        optimizer.step()
+
+
+@pytest.mark.parametrize(
+    "kind", ["plain", "frozen", "static", "small buckets", "mixed precision", "accumulation", "state"]
+)
+def test_one_bit_is_found_at_the_interval_in_every_kind_of_step(kind):
+    for step, message in run_ranks(2, found_at, kind):
+        assert step == 10
+        assert ("0.weight of rank" if kind == "frozen" else "3.weight of rank") in message
+
+
 def deterministic(communicator):
     """The message of a mismatch in steps of logical shards, before the second of which rank 1 edits a weight."""
     torch.manual_seed(0)

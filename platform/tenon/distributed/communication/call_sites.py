@@ -130,5 +130,5 @@ def _within(name: Implied, outer: Implied) -> Implied:
         inner = name.origin
         return replace(inner, places=[*inner.places, *outer.origin.places])
 
-    place = outer.shown.removeprefix("a tensor at ")
+    place = outer.shown.removeprefix("at ")
     return Implied(f"{name.shown}, compiled and called at {place}\n{name.hidden}{outer.hidden}", origin)

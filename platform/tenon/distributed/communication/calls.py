@@ -107,7 +107,9 @@ class Call:
         if self.dtype and self.kind != "all_gather_bytes":
             parts.append(f" of {self.dtype}{list(self.shape)}")
         if isinstance(self.name, Implied):
-            parts.append(f", {self.name.shown}")
+            parts.append(
+                f" {self.name.shown}" if self.name.shown.startswith("at ") else f", {self.name.shown}"
+            )
         elif self.name is not None:
             parts.append(f" named {self.name!r}")
         if step is not None:

@@ -98,6 +98,7 @@ class Site:
         "_latest",
         "_loops",
         "_names",
+        "_sends",
         "_steps",
         "_strict",
         "chooses",
@@ -105,7 +106,7 @@ class Site:
     )
 
     def __init__(self, frames: Sequence[FrameType], argument: Argument | None, strict: bool) -> None:
-        self._strict = strict
+        self._strict, self._sends = strict, argument is not None
         self._expression: str | None = None
         self._argument: ast.expr | None = None
         self._loops = self.chooses = False
@@ -255,7 +256,7 @@ class Site:
         """``origin`` at this site as a name: the text shown, and after a line break what else distinguishes
         calls."""
         origin = replace(origin, strict=self._strict, loops=self._loops)
-        shown = origin.parameter or origin.expression or "a tensor"
+        shown = origin.parameter or origin.expression or ("a tensor" if self._sends else "")
         if origin.aliases:
             shown += f" ({', '.join(origin.aliases)})"
         elif origin.indices:
@@ -263,7 +264,7 @@ class Site:
         chain = [] if self._internal else self._steps
         lines = [_line(step) for step in chain]
         if lines:
-            shown += f" at {', called at '.join(lines)}"
+            shown = f"{shown} at {', called at '.join(lines)}".lstrip()
         hidden = [f"{step.code.co_firstlineno}+{step.instruction}" for step in chain]
         facts = [sorted(origin.aliases), sorted(origin.indices.items(), key=repr), hidden]
         return Implied(f"{shown}\n{facts}", lambda: self._with_places(origin))

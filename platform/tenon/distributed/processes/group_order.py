@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import sys
 import threading
 import time
 import weakref
@@ -65,7 +66,10 @@ class GroupOrder:
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
         self._memory = _share(communicator)
-        self._entered: tuple[str, Sequence[int], int, float, Call] | None = None
+        self._entered: dict[int, tuple[str, Sequence[int], int, float, Call]] = {}
+        """The call that each thread is in."""
+        self._callers: set[int] = set()
+        """The threads that have made calls."""
         self._groups = 0
         self.watch(communicator, "all ranks")
         threading.Thread(target=self._search, name="order of groups", daemon=True).start()
@@ -78,16 +82,23 @@ class GroupOrder:
     def watch(self, group: Communicator, label: str) -> None:
         """Record the calls of ``group`` as long as they wait for its ranks; 0.3 us a call."""
         agree, ranks = group.agree, group.ranks
+        entered, callers = self._entered, self._callers
         number = 0
 
         def agree_recorded(call: Call) -> None:
             nonlocal number
             number += 1
-            outer, self._entered = self._entered, (label, ranks, number, time.monotonic(), call)
+            thread = threading.get_ident()
+            callers.add(thread)
+            outer = entered.get(thread)
+            entered[thread] = label, ranks, number, time.monotonic(), call
             try:
                 agree(call)
             finally:
-                self._entered = outer
+                if outer is None:
+                    del entered[thread]
+                else:
+                    entered[thread] = outer
 
         # Set on the instance, so that engines need no code for it.
         group.agree = agree_recorded  # type: ignore[method-assign]
@@ -103,10 +114,14 @@ class GroupOrder:
                 self._communicator.abort(CollectiveMismatchError(describe(cycle, waits)))
 
     def _write(self, rank: int) -> None:
-        """Write what this rank is in; an empty row if it computes."""
-        entered, text = self._entered, b""
-        if entered is not None:
-            label, ranks, number, since, call = entered
+        """Write what this rank is in; an empty row if it computes.
+
+        It may compute if another thread than the one that waits makes calls, too.
+        """
+        text = b""
+        calls = list(self._entered.values())
+        if len(calls) == 1 and len(self._callers.intersection(sys._current_frames())) == 1:
+            label, ranks, number, since, call = calls[0]
             shown = call.describe(self._communicator.step)[: ROW // 2]
             fields = [time.monotonic(), label, list(ranks), number, time.monotonic() - since, shown]
             text = json.dumps(fields).encode()
