@@ -286,7 +286,9 @@ def test_collate_functions_get_samples_and_not_batches():
     ("options", "text"),
     [
         ({"num_workers": -1}, "num_workers option should be non-negative"),
+        ({"num_workers": 2**40}, "num_workers option should be at most 4096, but is 1099511627776"),
         ({"timeout": -1}, "timeout option should be non-negative"),
+        ({"timeout": float("nan")}, "timeout option should be non-negative, but is nan"),
         ({"prefetch_factor": 2}, "prefetch_factor option could only be specified in multiprocessing"),
         ({"num_workers": 1, "prefetch_factor": 0}, "prefetch_factor option should be at least 1"),
         ({"persistent_workers": True}, "persistent_workers option needs num_workers > 0"),
@@ -300,6 +302,19 @@ def test_collate_functions_get_samples_and_not_batches():
 def test_options_that_contradict_are_refused(options, text):
     with pytest.raises(ValueError, match=text):
         data.DataLoader(range(3), **options)
+
+
+@pytest.mark.parametrize("name", ["num_workers", "prefetch_factor"])
+@pytest.mark.parametrize("value", [1.5, float("nan"), float("inf"), "2"])
+def test_numbers_of_workers_and_batches_are_whole(name, value):
+    with pytest.raises(TypeError, match=rf"{name} option should be an integer, but is {value!r}"):
+        data.DataLoader(range(3), **{"num_workers": 1, name: value})
+
+
+def test_no_more_batches_are_prefetched_than_there_are():
+    loader = data.DataLoader(range(3), num_workers=1, prefetch_factor=2**70, multiprocessing_context="thread")
+
+    assert [int(batch[0]) for batch in loader] == [0, 1, 2]
 
 
 def test_streams_take_no_order():

@@ -240,6 +240,8 @@ class _Prefetcher:
         try:
             for _ in range(self.capacity):
                 self._submit()
+                if self.exhausted:
+                    break
         except WorkerError:
             self.dismiss()
             raise

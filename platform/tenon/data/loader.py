@@ -218,13 +218,22 @@ def _pins() -> bool:
     return bool(backend.backend_named("cuda").is_available()[0])
 
 
+#: Far more than help on any machine, and few enough that starting them ends.
+_MOST_WORKERS = 4096
+
+
 def _check_workers(num_workers: int, timeout: float, prefetch_factor: int | None, persistent: bool) -> None:
+    for name, value in (("num_workers", num_workers), ("prefetch_factor", prefetch_factor)):
+        if not hasattr(type(value), "__index__") and (value is not None or name == "num_workers"):
+            raise TypeError(f"{name} option should be an integer, but is {value!r}")
+    if num_workers > _MOST_WORKERS:
+        raise ValueError(f"num_workers option should be at most {_MOST_WORKERS}, but is {num_workers}")
     if num_workers < 0:
         raise ValueError(
             f"num_workers option should be non-negative, but is {num_workers}; use num_workers=0 to disable"
             " multiprocessing."
         )
-    if timeout < 0:
+    if not timeout >= 0:  # nan, too
         raise ValueError(f"timeout option should be non-negative, but is {timeout}")
     if prefetch_factor is not None and num_workers == 0:
         raise ValueError(
