@@ -14,6 +14,7 @@ from parity.wrong_arguments import calls, compared, described
 import tenon
 import tenon.nn.functional as F
 from tenon import Tensor, nn
+from tenon.errors import TenonError
 from tenon.tensors.wrong_arguments import guard
 
 ONES = tenon.ones(2, 2)
@@ -117,3 +118,18 @@ def test_a_number_that_is_too_large_ends_the_call_at_once():
 
 def test_a_tensor_with_one_element_may_stand_for_an_axis():
     assert ONES.sum(dim=tenon.tensor(1)).tolist() == [2.0, 2.0] == ONES.sum(dim=range(1, 2)).tolist()
+
+
+def test_dtypes_and_shapes_without_a_result_are_refused_in_words_of_the_function():
+    whole, single = tenon.ones(2, 2, dtype=tenon.int32), tenon.tensor(1.0)
+    calls_of = {
+        "Expected a floating point or complex tensor": lambda: tenon.linalg.ldl_factor(whole),
+        "\"rms_norm\" not implemented for 'Int'": lambda: F.rms_norm(whole, (2,)),
+        "adds real weights, not torch.complex64": lambda: tenon.bincount(whole[0], ONES[0] * 1j),
+        "weight should have 3 dimensions": lambda: F.conv_transpose1d(ONES, single),
+        "input should have at least 2 dimensions": lambda: F.instance_norm(single),
+    }
+
+    for message, call in calls_of.items():
+        with pytest.raises(TenonError, match=message):
+            call()

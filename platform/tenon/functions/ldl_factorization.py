@@ -98,6 +98,10 @@ def ldl_factor_ex(
 ) -> NamedResult:
     """Return the named tuple ``(LD, pivots, info)``: as ``ldl_factor``, and 1 + the index of the first zero
     block of ``D``, or 0. LinearAlgebraError for a zero block with ``check_errors`` only."""
+    if A.raw.dtype.kind not in "fc" or A.raw.dtype.itemsize < 4:
+        raise DTypeError(
+            f"torch.linalg.ldl_factor_ex: Expected a floating point or complex tensor as input. Got {A.dtype}"
+        )
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
             f"linalg.ldl_factor_ex: A must be batches of square matrices, got {list(A.raw.shape)}"

@@ -107,6 +107,10 @@ def _transposed(
     rank: int,
 ) -> Tensor:
     """Return the transposed convolution of ``x``; ``extra`` is the output padding."""
+    if weight.raw.ndim != rank + 2:
+        raise ShapeError(
+            f"conv_transpose{rank}d: weight should have {rank + 2} dimensions, got {list(weight.raw.shape)}"
+        )
     x, added = batched(x, rank, f"conv_transpose{rank}d")
     check_kernel(weight.raw.shape[2:])
     stride, dilation = per_axis(stride, rank, "stride"), per_axis(dilation, rank, "dilation")

@@ -11,8 +11,9 @@ import numpy as np
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.autograd import forward_ad
 from tenon.compat.node_names import titled
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.op import table as f
-from tenon.errors import GradError, ModuleValueError, ShapeError
+from tenon.errors import GradError, ModuleValueError, ShapeError, UnsupportedDTypeError
 from tenon.ops.dtype_queries import is_short, matching, widened
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.memory_formats import like, with_gradient_in_format
@@ -110,6 +111,8 @@ def instance_norm(
     ``momentum``, in place.
     """
     shape = tuple(input.raw.shape)
+    if len(shape) < 2:
+        raise ShapeError(f"instance_norm: input should have at least 2 dimensions, [N, C], got {list(shape)}")
     batch, channels = shape[:2]
     if not use_input_stats:
         return _channel_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
@@ -187,6 +190,10 @@ def rms_norm(
     if x is not input and weight is not None:
         weight = f.ordered(weight)
     wide = f.cast(x, dtype=np.float32) if is_short(x) else x
+    if wide.raw.dtype.kind not in "fc":
+        raise UnsupportedDTypeError(
+            f"\"rms_norm\" not implemented for '{scalar_name(FROM_NUMPY[wide.raw.dtype])}'. Use .float()."
+        )
     eps = float(np.finfo(wide.raw.dtype).eps) if eps is None else eps
     axes = tuple(range(len(shape) - len(sizes), len(shape)))
     result = wide * f.rsqrt(f.add(f.mean(f.square(wide), axes=axes, keepdims=True), eps))

@@ -9,7 +9,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.engine.op import table as f
 from tenon.engine.watchers import watched_creation
-from tenon.errors import ArgumentError, ShapeError, UnsupportedDTypeError
+from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedDTypeError
 from tenon.kernels.shapes import AxisError, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
@@ -186,6 +186,10 @@ class Ordering(Family):
             raise ShapeError(
                 "weights should be 1-d and have the same length as input, got shape "
                 f"{list(weights.raw.shape)} for {list(host.shape)}"
+            )
+        if weights is not None and weights.raw.dtype.kind == "c":
+            raise DTypeError(
+                f"bincount adds real weights, not {weights.dtype}; count real and imaginary parts."
             )
         counts = np.bincount(host, None if weights is None else weights.raw, minlength)
         own = weights is not None and weights.raw.dtype == np.float32
