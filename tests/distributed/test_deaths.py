@@ -176,6 +176,7 @@ class Watched:
     def watch(self):
         """Start the monitor."""
         size, descriptors = len(self.processes), [*self.handles, *self.pipes, self.launchers[0][2]]
+        outputs = [output for *_, output in self.launchers if output >= 0]
         facts = {
             "handles": self.handles, "pipes": self.pipes, "poll": self.poll.fileno(), "oom_kills": 0, "size": size,
             "host": "here", "job": self.folder.name + str(os.getpid()), "attempt": 4, "nodes": 1,
@@ -184,7 +185,7 @@ class Watched:
         }  # fmt: skip
         self.monitor = subprocess.Popen(
             [sys.executable, "-I", "-S", host_monitor.__file__, json.dumps(facts)], stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True, pass_fds=[self.beats.descriptor, self.poll.fileno(), *descriptors],
+            stderr=subprocess.PIPE, text=True, pass_fds=[self.beats.descriptor, self.poll.fileno(), *descriptors, *outputs],
         )  # fmt: skip
         self.poll.close()
         for descriptor in descriptors:
@@ -263,6 +264,48 @@ def test_a_launcher_that_is_killed_before_the_monitor_runs_is_reported(tmp_path,
     assert re.findall("=== tenon: rank (.*) ===", job.report()) == [
         f"0 of 2 on host here, step 7 lost its launcher: mpirun (process {job.launcher.pid}) was killed by SIGKILL"
     ]
+
+
+MAPPING = "import mmap, sys; file = open('{path}', 'w+b'); file.truncate(4096); memory = mmap.mmap(file.fileno(), 4096); "
+
+
+def test_the_shared_memory_of_open_mpi_is_removed_where_its_launcher_is_killed(tmp_path):
+    path = Path(f"{process_state.SEGMENT}tenon-test.{os.getpid()}")
+    job = Watched(tmp_path, MAPPING.format(path=path) + RETURNING, RETURNING)
+    job.launcher.kill()
+    try:
+        job.watch()
+        for process in job.processes:
+            process.wait(60)  # by SIGTERM
+        job.end(0, 1)
+        job.report()
+
+        assert not path.exists()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("launcher", ["prterun", "mpirun"])
+@pytest.mark.parametrize("kind", ["pipe", "file"])
+def test_reports_go_to_open_mpis_own_output_unless_that_is_a_file(tmp_path, launcher, kind):
+    """It ends without having forwarded all that ranks have written; MPICH's forwards it."""
+    end, output = os.pipe()
+    path = tmp_path / "output"
+    if kind == "file":
+        os.close(output)
+        output = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+    job = Watched(tmp_path, KILLED)
+    job.launchers = [(job.launcher.pid, launcher, job.launchers[0][2], output)]
+    job.watch()
+    os.close(output)
+
+    job.end(0)
+    err = job.report()
+
+    with open(end, "rb") as file:
+        written = file.read() if kind == "pipe" else path.read_bytes()
+    assert (b"=== tenon: rank 0" in written) == (launcher == "prterun" and kind == "pipe")
+    assert ("=== tenon: rank 0" in err) != (b"=== tenon: rank 0" in written)
 
 
 @pytest.mark.slow

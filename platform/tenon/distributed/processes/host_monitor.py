@@ -17,6 +17,7 @@ import mmap
 import os
 import select
 import signal
+import stat
 import sys
 import time
 from pathlib import Path
@@ -228,6 +229,7 @@ class HostMonitor:
             self._report_death(living[0], reason, None, None, "", certain=False, directly=True)
         for rank in living:  # `tenon train` saves and ends, a plain script ends
             if rank not in self.statuses:
+                process_state.remove_segments(self.processes[rank])
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self.processes[rank], signal.SIGTERM)
 
@@ -270,8 +272,14 @@ class HostMonitor:
                      status=code, line=line, report=text)  # fmt: skip
 
     def _write(self, text: str, *, directly: bool = False) -> None:
-        """Write to standard error: through the launcher, or ``directly`` to its own where it ends itself."""
-        for output in reversed(self.output) if directly else self.output:
+        """Write to standard error: through the launcher, or ``directly`` to its own where it ends itself.
+
+        Open MPI's ends without having forwarded all that it was sent. To a file it must write itself, as it
+        would overwrite what others append.
+        """
+        late = any(each.name in process_state.OPEN_MPI for each in self.launchers)
+        late = late and not stat.S_ISREG(os.fstat(self.output[-1]).st_mode)
+        for output in reversed(self.output) if directly or late else self.output:
             try:
                 os.write(output, text.encode())
             except OSError:

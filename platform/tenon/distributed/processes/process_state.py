@@ -5,6 +5,7 @@ This file imports nothing of tenon: the monitor (``host_monitor.py``) loads it b
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import struct
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROXY = "hydra_pmi_proxy"
-LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun", "prte", "prted", PROXY}
+OPEN_MPI = {"orterun", "prterun", "prte", "prted"}
+LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", PROXY} | OPEN_MPI
+SEGMENT = "/dev/shm/sm_segment."
 FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
 """Signals by which launchers end ranks."""
 _EXIT_INFO = 1 << 3
@@ -79,6 +82,15 @@ def zombie_status(process: int) -> int | None:
 def alive(process: int) -> bool:
     """Whether there is such a process, and it is not a zombie."""
     return (_fields(process) or ["Z"])[0] not in "ZX"
+
+
+def remove_segments(process: int) -> None:
+    """Unlink Open MPI's shared memory of ``process``, as its launcher does, when that is gone."""
+    for line in _read(f"/proc/{process}/maps").splitlines():
+        path = line[line.find("/") :]
+        if path.startswith(SEGMENT):  # the name of an unlinked one ends in " (deleted)"
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
 
 
 def _open_output(process: int) -> int:
