@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 #: A branch that encloses a call: its identifier, which of its arms, the arms that leave the block, and the
@@ -71,7 +71,7 @@ class Origin:
 
     def pack(self) -> dict[str, Any]:  # values of the fields, as JSON
         """This origin as JSON."""
-        return asdict(self)
+        return {**vars(self), "places": [vars(place) for place in self.places]}
 
     @classmethod
     def unpack(cls, packed: dict[str, Any]) -> Origin:  # values of the fields, as JSON
