@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +22,8 @@ from tenon.errors import CommunicatorError, RankFailedError
 
 Result = TypeVar("Result")
 Value = TypeVar("Value")
+#: The messages on their way, each with its description.
+Mailbox: TypeAlias = "queue.Queue[tuple[str, np.ndarray]]"
 
 
 class ThreadedWorld:
@@ -36,7 +37,7 @@ class ThreadedWorld:
         self.slots: list[Any] = [None] * size  # of the type that the ranks exchange at the moment
         self.failure: tuple[int, BaseException] | None = None
         self.waiting: dict[int, str] = {}
-        self.mail: dict[tuple[int, int, int], queue.Queue[tuple[str, np.ndarray]]] = defaultdict(queue.Queue)
+        self._mail: dict[tuple[int, int, int], Mailbox] = {}
         self.groups: list[ThreadedWorld] = []
         self._condition = threading.Condition()
         self._arrived = 0
@@ -50,6 +51,11 @@ class ThreadedWorld:
         values = list(self.slots)
         self._wait(rank)
         return values
+
+    def mailbox(self, address: tuple[int, int, int]) -> Mailbox:
+        """The messages of one sender, receiver and tag; both may ask for it first, at the same time."""
+        with self._condition:
+            return self._mail.setdefault(address, queue.Queue())
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Make every rank raise ``RankFailedError`` that waits now or later."""
@@ -141,7 +147,7 @@ class ThreadedCommunicator(Communicator):
 
     def perform_send(self, source: np.ndarray, text: str, to: int, tag: int) -> Work:
         """Put a copy into the receiver's mailbox."""
-        self.world.mail[self.rank, to, tag].put((text, source.copy()))
+        self.world.mailbox((self.rank, to, tag)).put((text, source.copy()))
         return Work(source)
 
     def perform_receive(self, target: np.ndarray, text: str, source: int, tag: int) -> Work:
@@ -177,7 +183,7 @@ class _PendingReceive(Work):
         self, world: ThreadedWorld, address: tuple[int, int, int], target: np.ndarray, text: str
     ) -> None:
         super().__init__(target)
-        self._mailbox: queue.Queue[tuple[str, np.ndarray]] | None = world.mail[address]
+        self._mailbox: Mailbox | None = world.mailbox(address)
         self._address, self._text, self._timeout = address, text, world.timeout
 
     def wait(self, timeout: object = None) -> np.ndarray:
