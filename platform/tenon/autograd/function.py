@@ -238,10 +238,10 @@ class Function:
                     result = cls.forward(ctx, *args, **kwargs)
         finally:
             MODE.forward = forward
-        # None only if no argument is a tensor, and then nothing is tracked.
-        backend: Any = next((a._backend for a in args if isinstance(a, Tensor)), None)
-        node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         returned = result if isinstance(result, tuple) else (result,)
+        # That of the outputs, where gradients arrive. None only without tensors: then nothing is tracked.
+        backend: Any = next((a._backend for a in (*returned, *args) if isinstance(a, Tensor)), None)
+        node = cls._backward_cls(cls, ctx, args, backend) if tracked else None
         tangents_out = (
             () if tangents is None else forward_ad.tangents_by_jvp(cls.jvp, ctx, args, tangents, returned)
         )
