@@ -19,7 +19,7 @@ import numpy as np
 from tenon.ops import conv as _conv
 from tenon.ops import conv_input_grad as _conv_input_grad
 from tenon.ops import conv_weight_grad as _conv_weight_grad
-from tenon.ops.convolution import check_bias
+from tenon.ops.convolution_checks import check_bias
 from tenon_cpu.threads import scratch, split
 
 _strided = np.lib.stride_tricks.as_strided

@@ -22,7 +22,7 @@ from tenon.extend import Kernel, errors
 from tenon.ops import conv as _conv
 from tenon.ops import conv_input_grad as _conv_input_grad
 from tenon.ops import conv_weight_grad as _conv_weight_grad
-from tenon.ops.convolution import check_bias, output_sizes
+from tenon.ops.convolution_checks import check_bias, output_sizes
 from tenon_cpu.jit.short_floats.ops import converted
 from tenon_cpu.onednn import signatures as c
 from tenon_cpu.onednn.cache import Cache

@@ -130,7 +130,7 @@ def _tracked_output(
     In-place changes of a view raise ``reason``; those of a pure view call ``replay``, its input and function.
     """
     if is_dirty:
-        result = Tensor._of(o.raw, o._backend)
+        result = Tensor.make(o.raw, o._backend)
         result._node, result._index, result._track = node, index, True
         adopt(o, result)
         return o
@@ -140,7 +140,7 @@ def _tracked_output(
         if replay is not None:
             source, op = replay
             parent = source if base is source or (source._view and base is source._view[0]) else o
-        alias = Tensor._of(o.raw, o._backend)
+        alias = Tensor.make(o.raw, o._backend)
         counter = alias._version_counter = o._counter()
         alias._view = [base, parent, op, {}, counter[0]]
         o = alias

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from tenon.distributed.communication.reduction import supports_complex as supports_complex
     from tenon.distributed.communication.world import get_communicator as get_communicator
     from tenon.distributed.communication.world import use_communicator as use_communicator
+    from tenon.distributed.device_mesh import DeviceMesh as DeviceMesh
+    from tenon.distributed.device_mesh import init_device_mesh as init_device_mesh
     from tenon.distributed.messages.coalesced import all_gather_coalesced as all_gather_coalesced
     from tenon.distributed.messages.coalesced import all_reduce_coalesced as all_reduce_coalesced
     from tenon.distributed.messages.collectives import all_gather as all_gather
@@ -105,6 +107,7 @@ _MODULES = {
         "is_xccl_available",
     ),
     "communication.calls": ("Work",),
+    "device_mesh": ("DeviceMesh", "init_device_mesh"),
     "messages.coalesced": ("all_gather_coalesced", "all_reduce_coalesced"),
     "messages.collectives": (
         "all_gather",

@@ -28,8 +28,6 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import DeviceError, DTypeError, IndexRangeError, ShapeError, TenonError
 
 _new = object.__new__
-#: The tensor class of results, set by ``results_are``.
-_Result: Any = Value  # Tensor, which the engine does not know
 #: Finds the backend that serves a device, set by ``backends_are``.
 _backend_for: Callable[[Device], EngineBackend]
 #: Python types whose numbers an array of that kind holds without a wider dtype.
@@ -41,12 +39,6 @@ _KEEPS_INTEGERS = frozenset((None, "same", "equal"))
 _NO_ATTRS: Attrs = {}
 #: Exceptions that kernels raise for invalid arguments; ``explain`` translates them.
 _FAILURES = (ValueError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError)
-
-
-def results_are(tensor_class: type) -> None:
-    """Make results of ops instances of ``tensor_class``, a subclass of ``Value``."""
-    global _Result
-    _Result = tensor_class
 
 
 def backends_are(find: Callable[[Device], EngineBackend]) -> None:
@@ -64,7 +56,7 @@ def finish(
     """
     if out.__class__ is not backend.array_type:
         out = backend.as_array(out)
-    t = _new(_Result)
+    t: Any = _new(plan.result)  # of a class of tensors
     t.raw = out
     t._backend = backend
     t._index = 0
@@ -314,8 +306,9 @@ def _wrap_several(
         node.output_avals = tuple(Aval(o.shape, o.dtype) for o in out[:visible])
     tensors = []
     array_type, is_view, counter, saves_out = backend.array_type, op.view, MODE.counter, op.saves_out
+    result = backend.tensor_type or Value.plain
     for index, o in enumerate(out[:visible] if len(out) > visible else out):
-        t = _new(_Result)
+        t = _new(result)
         r: Array = o if o.__class__ is array_type else backend.as_array(o)
         t.raw = r
         t._backend = backend
@@ -342,6 +335,10 @@ def _wrap_several(
 def _on_one_device(op: Op, args: Arguments) -> Arguments:
     """Move 0-d CPU tensors to the device of the others, as PyTorch allows; DeviceError for anything else."""
     tensors = [a for a in args if isinstance(a, Value)]
+    for backend in {id(t._backend): t._backend for t in tensors}.values():
+        gathered = backend.gather_arguments(op, args)
+        if gathered is not None:
+            return gathered
     targets = {str(t.device): t.device for t in tensors if not (t.raw.ndim == 0 and t.device.type == "cpu")}
     if len(targets) != 1:
         raise DeviceError(

@@ -24,6 +24,7 @@ from typing import Any, ClassVar
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op_table import table as table
+from tenon.engine.sharding_rule import ShardingRule, pointwise
 from tenon.engine.types import (
     Arguments,
     ArrayNamespace,
@@ -117,6 +118,8 @@ class Op:
     #: Positions of operands whose buffers a compiled program may reuse for the output if this is their last
     #: use; None: all of an elementwise op, none of others.
     reuses: ClassVar[tuple[int, ...] | None] = None
+    #: In which array inputs the op is linear: "", "jointly", "separately" or "first", see ``ShardingRule``.
+    linear: ClassVar[str] = ""
     #: Divides by integer operands, so that it can raise (division by zero).
     checks_integers: ClassVar[bool] = False
     #: A matrix product: a backend may cache a large constant operand in a packed layout.
@@ -228,6 +231,14 @@ class Op:
         """Compute the avals of the visible outputs from those of the inputs; ShapeError if these mismatch."""
         raise NotInferable(self)
 
+    def sharding_rule(self, *args: Operand, **attrs: Attr) -> ShardingRule | None:
+        """How the axes of the results follow from those of the inputs, from their avals; None if unknown: the
+        inputs of a call on sharded tensors are gathered then. An elementwise op needs to define none."""
+        return pointwise_rule(self, args, attrs) if self.kind is Kind.ELEMENTWISE else None
+
+    #: ``in_parts(f, *args, **attrs)`` computes a primitive by other ops, where it has no sharding rule.
+    in_parts: ClassVar[OpFunction | None] = None
+
     def expression_for(self, args: Sequence[object], attrs: Mapping[str, object]) -> str | None:
         """The expression of a call. An array operand may be any object with its dtype, or ``...`` where that
         is not known yet."""
@@ -277,6 +288,13 @@ class Op:
 
 def _find(name: str) -> Op:
     return table[name]
+
+
+def pointwise_rule(op: Op, args: Arguments, attrs: Attrs) -> ShardingRule:
+    """The sharding rule of an op whose results all have the broadcast shape of its inputs."""
+    out = op.infer(*args, **attrs)
+    shape, count = (out[0].shape, len(out)) if isinstance(out, tuple) else (out.shape, 1)
+    return pointwise(args, tuple(shape), count + op.residuals, linear=op.linear)
 
 
 class NotInferable(TenonError, TypeError):

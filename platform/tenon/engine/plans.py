@@ -15,6 +15,7 @@ from tenon.engine.types import Arguments, Array, ArrayNamespace, NumpyDType, OpF
 
 if TYPE_CHECKING:
     from tenon.device import Device
+    from tenon.engine.value import Value
 
 #: Which inputs the tape saves: all (True), those that are true here, or none (None).
 Mask: TypeAlias = Literal[True] | tuple[bool, ...] | None
@@ -32,12 +33,18 @@ class EngineBackend(Protocol):
 
     #: The class of arrays; ``as_array`` turns other results of kernels into one.
     array_type: type
+    #: The class of tensors that wrap its arrays; None for ``Value.plain``, which is Tensor.
+    tensor_type: type[Value] | None
     #: The array namespace; None if the backend has none that is NumPy-like.
     xp: ArrayNamespace
     plans: dict[Op, Plan]
     #: The kernels as functions of arrays: ``f`` of rules in a first-order pass; ``short_raw`` for 16 bits.
     raw: OpNamespace
     short_raw: OpNamespace
+
+    def gather_arguments(self, op: Op, args: Arguments) -> Arguments | None:
+        """``args``, which other backends have too, as arguments of one backend; None: the default rule."""
+        ...
 
     def as_array(self, value: object) -> Array:
         """``value``, a result of a kernel, as an array."""
@@ -61,11 +68,13 @@ class Plan:
 
     __slots__ = (
         "arity", "gradient", "joint", "keeps", "kernel", "layout", "new_array", "op", "promotion",
-        "residuals", "rules", "saves_out", "several", "short_kernel", "short_value_kernel", "unify",
+        "residuals", "result", "rules", "saves_out", "several", "short_kernel", "short_value_kernel", "unify",
         "value_kernel",
     )  # fmt: skip
 
     op: Op
+    #: The class of results.
+    result: type
     #: Computes the op on arrays; ``short_kernel`` on 16-bit floats.
     kernel: OpFunction
     short_kernel: OpFunction

@@ -10,7 +10,7 @@ history.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
 from tenon.engine.grad_mode import MODE, UNCOUNTED
@@ -75,8 +75,8 @@ class Value:
         "raw",
     )  # fmt: skip
 
-    #: ``make(array, backend)`` wraps an array as a plain tensor; set by ``tensor.py``.
-    make: ClassVar[Callable[[Array, Any], Any]]  # a backend; a Tensor
+    #: The class of tensors, unless a backend has one of its own; set by ``tensor.py``.
+    plain: ClassVar[Any]
 
     raw: Array
     _backend: Any  # an EngineBackend; upper layers use what its class adds
@@ -96,6 +96,12 @@ class Value:
         def __getattr__(self, name: str) -> Any: ...  # of any type
         def __setattr__(self, name: str, value: object) -> None: ...
         def __add__(self, other: object, /) -> Any: ...  # a Tensor
+
+    @staticmethod
+    def make(array: Array, backend: Any) -> Any:  # a backend; a tensor of the class that it states
+        """Wrap an array as an untracked tensor."""
+        kind = backend.tensor_type
+        return Value.plain._of(array, backend) if kind is None else kind._of(backend.as_array(array), backend)
 
     def _counter(self) -> list[int]:
         counter = self._version_counter

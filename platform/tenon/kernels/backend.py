@@ -27,6 +27,7 @@ from tenon.kernels.kernel_table import Kernel as Kernel
 from tenon.kernels.plan_table import PlanTable
 from tenon.kernels.rounding import is_short
 from tenon.kernels.short_kernels import ShortKernel, composed
+from tenon.kernels.whole_arrays import WholeArrays
 
 
 class Availability(NamedTuple):
@@ -48,7 +49,7 @@ class MemoryStats:
     total: int | None = None
 
 
-class Backend:
+class Backend(WholeArrays):
     """Base of all backends: derive, set ``name``, ``xp`` and ``array_type``, override what differs.
 
     With ``from_host``, ``to_host`` and ``device_of`` that is a complete backend; everything else has a
@@ -156,6 +157,10 @@ class Backend:
     def as_array(self, value: Operand) -> Array:
         """Return a kernel's result as ``array_type`` (NumPy reductions return scalars)."""
         return self.xp.asarray(value)
+
+    def on_device(self, device: Device) -> Backend:
+        """The backend of such arrays on another device."""
+        return backend_for(device)
 
     def shares_memory(self, a: Array, b: Array) -> bool:
         """Whether two arrays overlap."""

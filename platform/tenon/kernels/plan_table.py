@@ -7,6 +7,7 @@ from typing import Any
 
 from tenon.engine.op import Kind, Op
 from tenon.engine.plans import ANY, BY_DTYPE, VIEW, Keeps, Mask, Plan
+from tenon.engine.value import Value
 from tenon.kernels.following import following, plain
 from tenon.kernels.order import ordered
 from tenon.kernels.promotion import unify
@@ -49,7 +50,7 @@ class PlanTable(dict[Op, Plan]):
     def __missing__(self, op: Op) -> Plan:
         backend = self.backend
         plan = Plan()
-        plan.op = op
+        plan.op, plan.result = op, backend.tensor_type or Value.plain
         kernels = backend.kernels[op], backend.short_kernels[op]
         plan.kernel, plan.short_kernel = self._with_memory_format(op, kernels)
         plan.value_kernel, plan.short_value_kernel = plan.kernel, plan.short_kernel

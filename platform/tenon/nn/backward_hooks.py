@@ -66,7 +66,7 @@ def _behind_boundary(tensors: Sequence[Tensor], change: Callable[[Grads], Grads]
     node = _Boundary(tensors, change)
     crossed = []
     for index, tensor in enumerate(tensors):
-        alias = Tensor._of(tensor.raw, tensor._backend)
+        alias = Tensor.make(tensor.raw, tensor._backend)
         counter = alias._version_counter = tensor._counter()
         base = tensor if tensor._view is None else tensor._view[0]
         alias._view = [base, tensor, table.alias, {}, counter[0]]

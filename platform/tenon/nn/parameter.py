@@ -44,7 +44,8 @@ def _leaf(cls: type[_T], data: Tensor | None, requires_grad: bool) -> _T:
             f"{cls.__name__}() takes a Tensor, not {type(data).__name__}. Make one with tenon.tensor(...) "
             f"first."
         )
-    leaf: _T = cls._of(data.raw, data._backend)
+    special = data._backend.parameter_type if cls is Parameter else None
+    leaf: _T = (special or cls)._of(data.raw, data._backend)
     leaf._version_counter = data._counter()
     leaf.requires_grad_(requires_grad)
     return leaf

@@ -209,7 +209,9 @@ def _has_extra_state(module: Module) -> bool:
 
 def _empty_part(tensor: Tensor) -> Tensor:
     """Return a view of ``tensor`` without elements."""
-    flat = tensor.detach()
+    flat, backend = tensor.detach(), tensor._backend
+    if backend.own is not backend:  # sharded: of the part that is stored here, without communication
+        flat = Tensor._of(backend.own_part(tensor.raw, tensor.raw), backend.own)
     return flat.reshape(1)[:0] if flat.dim() == 0 else flat[:0]
 
 

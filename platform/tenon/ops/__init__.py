@@ -35,6 +35,7 @@ from tenon.ops import (  # noqa: F401
     memory,
     movement,
     numeric,
+    ordering,
     piecewise,
     prod_gradient,
     quantized,

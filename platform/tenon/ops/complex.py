@@ -16,6 +16,7 @@ from tenon.ops.elementwise import Unary
 class _Part(Primitive):
     """Base of the views of one part of complex numbers."""
 
+    linear = "jointly"
     grad_name = "SelectBackward0"
     kind = Kind.ELEMENTWISE
     view = True
@@ -123,6 +124,7 @@ class ViewAsComplex(Primitive):
 class Conj(Unary):
     """Complex conjugate; a real input is returned unchanged."""
 
+    linear = "jointly"
     view = True
     expression = "a"
     identity = True

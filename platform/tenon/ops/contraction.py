@@ -6,6 +6,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import ShardingRule
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError
 from tenon.kernels.shapes import matmul_shape
@@ -21,6 +22,20 @@ class Matmul(Primitive):
     promotion = "equal"
     packable = True
     autocast = "lower"
+
+    def sharding_rule(self, x, y):
+        """``(*batch, m, k) @ (*batch, k, n)``: the results of parts of ``k`` add up."""
+        batch = max(len(x.shape), len(y.shape)) - 2
+        sizes = self.infer(x, y).shape[: max(batch, 0)]
+        inputs = []
+        for shape, last in ((x.shape, ("m", "k")), (y.shape, ("k", "n"))):
+            lead = batch - len(shape) + 2
+            own = tuple(a + lead if s == sizes[a + lead] else None for a, s in enumerate(shape[:-2]))
+            inputs.append((*own, *last) if len(shape) > 1 else ("k",))
+        rows = ("m",) if len(x.shape) > 1 else ()
+        columns = ("n",) if len(y.shape) > 1 else ()
+        result = (*range(max(batch, 0)), *rows, *columns)
+        return ShardingRule(tuple(inputs), (result,), "sum", linear="separately")
 
     def infer(self, x, y):
         """PyTorch's matmul shape."""

@@ -49,6 +49,7 @@ class Binary(Primitive):
 class Add(Binary):
     """``x + y``."""
 
+    linear = "jointly"
     ufunc = "add"
     expression = "a + b"
     first_argument = "numbers"
@@ -64,6 +65,7 @@ class Add(Binary):
 class Sub(Binary):
     """``x - y``."""
 
+    linear = "jointly"
     ufunc = "subtract"
     grad_overloads = {(True, False): "RsubBackward1"}
     expression = "a - b"
@@ -82,6 +84,7 @@ class Sub(Binary):
 class Mul(Binary):
     """``x * y``."""
 
+    linear = "separately"
     ufunc = "multiply"
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x",)}
@@ -100,6 +103,7 @@ class Mul(Binary):
 class Div(Binary):
     """``x / y``."""
 
+    linear = "first"
     ufunc = "true_divide"
     grad_overloads = {(True, False): "MulBackward0"}
     saves = ("x", "y")
@@ -204,6 +208,7 @@ class Hypot(Binary):
 class Neg(Unary):
     """``-x``."""
 
+    linear = "jointly"
     ufunc = "negative"
     expression = "-a"
     aliases = ("negative",)

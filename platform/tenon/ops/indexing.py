@@ -6,11 +6,14 @@ elsewhere; ``tenon/tensors/index_parsing.py`` brings every PyTorch key into that
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from tenon.compat.saved_readers import CUT, TAKEN, second
-from tenon.engine.aval import Aval
+from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import Factors, ShardingRule, pointwise
 from tenon.engine.types import Operand
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes
@@ -26,6 +29,11 @@ class Index(Primitive):
     kind = Kind.INDEX
     view = True
     saved_names = CUT
+
+    def sharding_rule(self, x, *, key):
+        """Axes that are taken whole are independent."""
+        own, after = _factors_of_key(tuple(x.shape), key)
+        return ShardingRule((own,), (after,), linear="jointly", moves=True)
 
     def infer(self, x, *, key):
         """The shape of the result of NumPy's indexing."""
@@ -52,10 +60,45 @@ def _shape_only(x: Operand) -> np.ndarray:
     return np.broadcast_to(np.empty((), np.bool_), tuple(x.shape))
 
 
+def _factors_of_key(shape: tuple[int, ...], key: tuple[object, ...]) -> tuple[Factors, Factors]:
+    """The factors of an array of ``shape`` and of its part ``x[key]``, which share the axes taken whole."""
+    full = sum(k is not None and k is not Ellipsis for k in key)
+    steps = list(key) if Ellipsis in key else [*key, Ellipsis]
+    own: list[Hashable] = []
+    after: list[Hashable] = []
+    for step in steps:
+        if step is None:
+            after.append(None)
+        elif step is Ellipsis:
+            rest = range(len(own), len(own) + len(shape) - full)
+            own += rest
+            after += rest
+        elif isinstance(step, slice):
+            whole = step.indices(shape[len(own)]) == (0, shape[len(own)], 1)
+            after.append(len(own) if whole else None)
+            own.append(len(own) if whole else None)
+        else:
+            own.append(None)
+    return tuple(own), tuple(after)
+
+
+def _factors_along(shape: tuple[int, ...], other: tuple[int, ...], axis: int) -> Factors:
+    """The factors of two arrays that meet along ``axis``: those of the other axes that have one size."""
+    return tuple(
+        a if a != axis and size == size_of_other else None
+        for a, (size, size_of_other) in enumerate(zip(shape, other, strict=False))
+    )
+
+
 class Embed(Primitive):
     """Zeros of ``shape`` with ``x`` at ``key``: the transpose of ``index``."""
 
     kind = Kind.INDEX
+
+    def sharding_rule(self, x, *, shape, key):
+        """Axes that are filled whole are independent."""
+        after, own = _factors_of_key(tuple(shape), key)
+        return ShardingRule((own,), (after,), linear="jointly", shape_attr="shape")
 
     def infer(self, x, *, shape, key):
         """``shape`` in ``x``'s dtype."""
@@ -79,6 +122,17 @@ class Take(Primitive):
     saves = ("indices",)
     grad_name = "IndexBackward0"
     saved_names = TAKEN
+
+    def sharding_rule(self, x, *indices, layout):
+        """The other axes follow ``x``, those of the indices the indices."""
+        indexed = [a for a, k in enumerate(layout) if k is INDEX]
+        own = tuple(None if a in indexed else ("x", a) for a in range(len(x.shape)))
+        shape = broadcast_shapes(*(tuple(i.shape) for i in indices))
+        places = pointwise(indices, shape)
+        rest = [f for a, f in enumerate(own) if a not in indexed]
+        first = indexed[0] if indexed[-1] - indexed[0] == len(indexed) - 1 else 0
+        after = (*rest[:first], *places.outputs[0], *rest[first:])
+        return ShardingRule((own, *places.inputs), (after,), linear="first")
 
     def infer(self, x, *indices, layout):
         """The indexed axes are replaced by the broadcast shape of the indices."""
@@ -187,6 +241,11 @@ class Gather(Primitive):
     saves = ("index",)
     saved_names = {"indices": second}
 
+    def sharding_rule(self, x, index, *, axis):
+        """Other axes of equal size are independent."""
+        own = _factors_along(x.shape, index.shape, axis)
+        return ShardingRule((own, own), (own,), linear="first")
+
     def infer(self, x, index, *, axis):
         """The index's shape."""
         check_along(self.name, x, index, axis)
@@ -220,6 +279,14 @@ class Scatter(Primitive):
     plain = True
     reuses = (0,)
     autocast_cuda = "widest"
+
+    def sharding_rule(self, x, index, y, *, axis, reduce=None):
+        """Other axes of equal size are independent."""
+        own = _factors_along(x.shape, index.shape, axis)
+        shape = shape_of(y)
+        if shape and shape != tuple(index.shape):
+            return None
+        return ShardingRule((own, own, own if shape else ()), (own,))
 
     def infer(self, x, index, y, *, axis, reduce=None):
         """``x``'s own aval."""
@@ -327,67 +394,5 @@ class WindowOf(Primitive):
         return f.index(g, key=tuple(slice(0, s) for s in x.shape))
 
 
-class Argsort(Primitive):
-    """Indices that put ``x`` in order along ``axis``, or the part from ``start`` to ``stop``; NaN counts
-    as largest; always stable."""
-
-    kind = Kind.INDEX
-
-    def infer(self, x, *, axis, descending=False, start=0, stop=None):
-        """int64 in the shape of ``x``, or of the part of it."""
-        if stop is None or not x.shape:
-            return Aval(x.shape, _INT)
-        return Aval((*x.shape[:axis], stop - start, *x.shape[axis + 1 :]), _INT)
-
-    def forward(self, xp, x, *, axis, descending=False, start=0, stop=None):
-        """Descending order is stable too: the mirrored order of the mirrored input."""
-        if not x.ndim:
-            return xp.zeros((), _INT)
-        if x.dtype.kind == "V":
-            x = x.astype(np.float32)  # NumPy does not sort bfloat16 with NaN correctly
-        if descending:
-            order = xp.flip(xp.argsort(xp.flip(x, axis), axis=axis, kind="stable"), axis)
-            order = x.shape[axis] - 1 - order
-        else:
-            order = xp.argsort(x, axis=axis, kind="stable")
-        if stop is not None:
-            order = order[(slice(None),) * axis + (slice(start, stop),)].copy()
-        return order.astype(_INT, copy=False)
-
-
-class Nonzero(Primitive):
-    """Indices of the non-zero elements, one row each."""
-
-    kind = Kind.INDEX
-
-    def forward(self, xp, x):
-        """Rows in C order."""
-        rows = xp.stack(xp.nonzero(xp.atleast_1d(x)), axis=1).astype(_INT)
-        return rows[:, : x.ndim]  # a 0-d input was made a vector; drop that axis
-
-
-class Searchsorted(Primitive):
-    """Insertion points of ``y`` into sorted ``x`` (last axis), as int64."""
-
-    kind = Kind.INDEX
-    inputs = ("x", "y")
-
-    def infer(self, x, y, *, right=False):
-        """``y``'s shape."""
-        return Aval(tuple(y.shape), _INT)
-
-    def forward(self, xp, x, y, *, right=False):
-        """Row by row when ``x`` has several rows."""
-        side = "right" if right else "left"
-        if x.ndim == 1:
-            return xp.searchsorted(x, y, side=side).astype(_INT)
-        rows = [
-            xp.searchsorted(a, b, side=side)
-            for a, b in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True)
-        ]
-        return xp.stack(rows).reshape(y.shape).astype(_INT)
-
-
 index, embed, take, put = Index(), Embed(), Take(), Put()
 gather, scatter, scatter_prod, window_of = Gather(), Scatter(), ScatterProd(), WindowOf()
-argsort, nonzero, searchsorted = Argsort(), Nonzero(), Searchsorted()

@@ -1,12 +1,131 @@
-"""Joining along a new axis, and diagonals as views."""
+"""Joining and splitting along an axis, and diagonals as views."""
 
 from __future__ import annotations
 
 from tenon.compat.saved_readers import attr
 from tenon.engine.aval import Aval
-from tenon.engine.op import Kind, Primitive
+from tenon.engine.op import Kind, Op, Primitive
+from tenon.engine.sharding_rule import ShardingRule, along, numbered
+from tenon.engine.types import Attrs
 from tenon.errors import ShapeError
+from tenon.ops.indexing import index as basic
+from tenon.ops.movement import slice_axis
 from tenon.tensors.storage.untyped import strided
+
+
+class Cat(Primitive):
+    """Arrays joined along ``axis``."""
+
+    kind = Kind.MOVE
+    inputs = ("*xs",)
+    promotion = "same"
+
+    def sharding_rule(self, *xs, axis):
+        """The joined axis is whole."""
+        factors = numbered(xs[0].shape, [axis])
+        return ShardingRule((factors,) * len(xs), (factors,), linear="jointly", moves=True)
+
+    def infer(self, *xs, axis):
+        """Sizes along ``axis`` add up; the others must agree."""
+        first = xs[0]
+        for x in xs[1:]:
+            if len(x.shape) != len(first.shape) or any(
+                a != b for i, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if i != axis
+            ):
+                raise ShapeError(
+                    f"Sizes of tensors must match except in dimension {axis}. Expected {list(first.shape)}"
+                    f" but got {list(x.shape)} in the list."
+                )
+        shape = list(first.shape)
+        shape[axis] = sum(x.shape[axis] for x in xs)
+        return Aval(tuple(shape), first.dtype)
+
+    def forward(self, xp, *xs, axis):
+        """NumPy's concatenate."""
+        return xp.concatenate(xs, axis)
+
+    def vjp_joint(self, f, g, out, *xs, axis, needs):
+        grads, start = [], 0
+        for x, needed in zip(xs, needs, strict=True):
+            stop = start + x.shape[axis]
+            grads.append(f.slice_axis(g, axis=axis, start=start, stop=stop) if needed else None)
+            start = stop
+        return grads
+
+
+class Split(Primitive):
+    """Consecutive pieces of the given ``sizes`` along ``axis``, all views."""
+
+    kind = Kind.MOVE
+    view = True
+    outputs = 0
+    copying_form = True
+
+    def sharding_rule(self, x, *, sizes, axis):
+        """The split axis is whole."""
+        return along(x.shape, [axis], len(sizes), linear="jointly", moves=True)
+
+    def infer(self, x, *, sizes, axis):
+        """One aval per piece."""
+        if sum(sizes) != x.shape[axis]:
+            raise ShapeError(
+                f"split_with_sizes expects split_sizes to sum exactly to {x.shape[axis]} (input tensor's size"
+                f" at dimension {axis}), but got split_sizes={list(sizes)}"
+            )
+        shape = tuple(x.shape)
+        return tuple(Aval((*shape[:axis], s, *shape[axis + 1 :]), x.dtype) for s in sizes)
+
+    def forward(self, xp, x, *, sizes, axis):
+        """Views."""
+        pieces, start = [], 0
+        for s in sizes:
+            pieces.append(x[(slice(None),) * axis + (slice(start, start + s),)])
+            start += s
+        if start != x.shape[axis]:
+            self.infer(x, sizes=sizes, axis=axis)
+        return tuple(pieces)
+
+    def view_of(self, index: int, *, sizes: tuple[int, ...], axis: int) -> tuple[Op, Attrs]:
+        """Return the single-output op and attrs whose result is piece ``index``."""
+        start = sum(sizes[:index])
+        return slice_axis, {"axis": axis, "start": start, "stop": start + sizes[index]}
+
+    def vjp_x(self, f, g, out, x, *, sizes, axis):
+        return f.cat(*g, axis=axis)
+
+
+class Unbind(Primitive):
+    """Slices along ``axis``, which disappears; all views."""
+
+    kind = Kind.MOVE
+    view = True
+    outputs = 0
+    copying_form = True
+
+    def sharding_rule(self, x, *, axis):
+        """The slices have the other axes."""
+        own = numbered(x.shape, [axis])
+        rest = own[:axis] + own[axis + 1 :]
+        return ShardingRule((own,), (rest,) * x.shape[axis], linear="jointly", moves=True)
+
+    def infer(self, x, *, axis):
+        """One aval per slice."""
+        shape = tuple(x.shape)
+        return (Aval(shape[:axis] + shape[axis + 1 :], x.dtype),) * shape[axis]
+
+    def forward(self, xp, x, *, axis):
+        """Views."""
+        lead = (slice(None),) * axis
+        return tuple(x[(*lead, i, ...)] for i in range(x.shape[axis]))
+
+    def view_of(self, index: int, *, axis: int) -> tuple[Op, Attrs]:
+        """Return the single-output op and attrs whose result is slice ``index``."""
+        return basic, {"key": (slice(None),) * axis + (index,)}
+
+    def vjp_x(self, f, g, out, x, *, axis):
+        lead = list(x.shape)
+        lead[axis] = 1
+        return f.cat(*[f.reshape(each, shape=tuple(lead)) for each in g], axis=axis)
 
 
 class Stack(Primitive):
@@ -15,6 +134,12 @@ class Stack(Primitive):
     kind = Kind.MOVE
     inputs = ("*xs",)
     promotion = "same"
+
+    def sharding_rule(self, *xs, axis):
+        """The new axis is whole."""
+        own = numbered(xs[0].shape)
+        joined = (*own[:axis], None, *own[axis:])
+        return ShardingRule((own,) * len(xs), (joined,), linear="jointly", moves=True)
 
     def infer(self, *xs, axis):
         """A new axis whose size is the number of arrays."""
@@ -90,4 +215,5 @@ def _length(rows: int, columns: int, offset: int) -> int:
     return max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
 
 
-stack, diagonal, diagonal_embed = Stack(), Diagonal(), DiagonalEmbed()
+cat, split, unbind, stack = Cat(), Split(), Unbind(), Stack()
+diagonal, diagonal_embed = Diagonal(), DiagonalEmbed()

@@ -7,7 +7,8 @@ import numpy as np
 from tenon.device import Device
 from tenon.dtypes import dtype
 from tenon.engine.aval import Aval, shape_of
-from tenon.engine.op import Kind, Op, Primitive
+from tenon.engine.op import Kind, Op, Primitive, pointwise_rule
+from tenon.engine.sharding_rule import ShardingRule, along, numbered
 from tenon.engine.types import Operand
 from tenon.errors import ShapeError
 from tenon.kernels.backend import Backend, backend_for
@@ -26,6 +27,11 @@ class Cast(Primitive):
 
     def __call__(self, x: Operand, *, dtype: np.dtype) -> Operand:
         return super().__call__(x, dtype=getattr(dtype, "numpy", dtype))
+
+    def sharding_rule(self, x, *, dtype):
+        """All axes are independent; sums of floats may be cast in parts."""
+        linear = "jointly" if x.dtype.kind in "fcV" and np.dtype(dtype).kind in "fcV" else ""
+        return along(x.shape, [], linear=linear)
 
     def infer(self, x, *, dtype):
         """The same shape in ``dtype``."""
@@ -49,6 +55,10 @@ class Clone(Primitive):
     identity = True
     reuses = (0,)
 
+    def sharding_rule(self, x):
+        """All axes are independent."""
+        return along(x.shape, [], linear="jointly", moves=True)
+
     def infer(self, x):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
@@ -68,6 +78,10 @@ class Contiguous(Primitive):
     view = True
     grad_name = "CloneBackward0"
     expression = "a"
+
+    def sharding_rule(self, x):
+        """All axes are independent."""
+        return along(x.shape, [], linear="jointly", moves=True)
 
     def infer(self, x):
         """The input's own aval."""
@@ -89,6 +103,10 @@ class Alias(Primitive):
     expression = "a"
     identity = True
     copying_form = True
+
+    def sharding_rule(self, x):
+        """All axes are independent."""
+        return along(x.shape, [], linear="jointly", moves=True)
 
     def infer(self, x):
         """The input's own aval."""
@@ -117,10 +135,15 @@ class Copy(Primitive):
     assignment."""
 
     kind = Kind.MEMORY
+    linear = "jointly"
     inputs = ("x", "y")
     integral = True
     grad_name = "CopyBackwards"
     reuses = (0,)
+
+    def sharding_rule(self, x, y):
+        """``y`` is broadcast to ``x``."""
+        return pointwise_rule(self, (x, y), {})
 
     def infer(self, x, y):
         """The aval of ``x``; ``y`` must broadcast to its shape."""
@@ -155,6 +178,12 @@ class NewFull(Primitive):
         self, x: Operand, *, shape: tuple[int, ...], value: complex, dtype: np.dtype | dtype | None = None
     ) -> Operand:
         return super().__call__(x, shape=shape, value=value, dtype=getattr(dtype, "numpy", dtype))
+
+    def sharding_rule(self, x, *, shape, value, dtype=None):
+        """Split as ``x`` is, if the shape is the same."""
+        same = tuple(shape) == tuple(x.shape)
+        own = numbered(x.shape, () if same else range(len(x.shape)))
+        return ShardingRule((own,), (own if same else (None,) * len(shape),), shape_attr="shape")
 
     def infer(self, x, *, shape, value, dtype=None):
         """``shape`` in ``dtype``, by default ``x``'s."""
@@ -204,6 +233,10 @@ class ZerosLike(Primitive):
 
     kind = Kind.CREATE
     ufunc = "zeros_like"
+
+    def sharding_rule(self, x):
+        """All axes are independent."""
+        return along(x.shape, [])
 
     def infer(self, x):
         """The input's own aval."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tenon.compat.saved_readers import TRIANGLE, attr
 from tenon.engine.aval import Aval
-from tenon.engine.op import Kind, Op, Primitive
-from tenon.engine.types import Attrs
+from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import ShardingRule, along, numbered, reshaped
 from tenon.errors import ShapeError, ViewError
 from tenon.kernels.shapes import broadcast_shapes, infer_reshape, normalize_axis
 from tenon.tensors.storage.untyped import strided
@@ -22,6 +22,10 @@ class Reshape(Move):
 
     view = True
     grad_name = "ReshapeAliasBackward0"
+
+    def sharding_rule(self, x, *, shape, **attrs):
+        """Merged and split axes correspond by the outermost."""
+        return reshaped(x.shape, self.infer(x, shape=shape, **attrs).shape)
 
     def infer(self, x, *, shape):
         """``shape`` with its -1 filled in."""
@@ -95,6 +99,10 @@ class Permute(Move):
     saved_names = {"dims": attr("axes")}
     copying_form = True
 
+    def sharding_rule(self, x, *, axes):
+        """The axes in their new order."""
+        return ShardingRule((numbered(x.shape),), (tuple(axes),), linear="jointly", moves=True)
+
     def infer(self, x, *, axes):
         """The sizes in the order of ``axes``."""
         return Aval(tuple(x.shape[a] for a in axes), x.dtype)
@@ -117,6 +125,12 @@ class Transpose(Move):
     saved_names = {"dim0": attr("axis0"), "dim1": attr("axis1")}
     copying_form = True
 
+    def sharding_rule(self, x, *, axis0, axis1):
+        """Two axes exchanged."""
+        after = list(numbered(x.shape))
+        after[axis0], after[axis1] = after[axis1], after[axis0]
+        return ShardingRule((numbered(x.shape),), (tuple(after),), linear="jointly", moves=True)
+
     def infer(self, x, *, axis0, axis1):
         """The sizes with both axes exchanged."""
         shape = list(x.shape)
@@ -137,6 +151,12 @@ class Expand(Move):
     view = True
     identity = True
     copying_form = True
+
+    def sharding_rule(self, x, *, shape):
+        """Repeated and new axes are whole."""
+        lead = len(shape) - len(x.shape)
+        own = numbered(x.shape, [a for a, size in enumerate(x.shape) if size != shape[a + lead]])
+        return ShardingRule((own,), ((None,) * lead + own,), linear="jointly", moves=True, shape_attr="shape")
 
     def infer(self, x, *, shape):
         """``shape``, to which the input must broadcast."""
@@ -173,6 +193,10 @@ class Flip(Move):
 
     saved_names = {"dims": attr("axes")}
 
+    def sharding_rule(self, x, *, axes, **attrs):
+        """The other axes are independent."""
+        return along(x.shape, axes or range(len(x.shape)), linear="jointly", moves=True)
+
     def infer(self, x, *, axes):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
@@ -190,6 +214,10 @@ class Roll(Move):
 
     saved_names = {"dims": attr("axes")}
 
+    def sharding_rule(self, x, *, axes, **attrs):
+        """The other axes are independent."""
+        return along(x.shape, axes or range(len(x.shape)), linear="jointly", moves=True)
+
     def infer(self, x, *, shifts, axes):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
@@ -202,45 +230,15 @@ class Roll(Move):
         return f.roll(g, shifts=tuple(-s for s in shifts), axes=axes)
 
 
-class Cat(Move):
-    """Arrays joined along ``axis``."""
-
-    inputs = ("*xs",)
-    promotion = "same"
-
-    def infer(self, *xs, axis):
-        """Sizes along ``axis`` add up; the others must agree."""
-        first = xs[0]
-        for x in xs[1:]:
-            if len(x.shape) != len(first.shape) or any(
-                a != b for i, (a, b) in enumerate(zip(x.shape, first.shape, strict=True)) if i != axis
-            ):
-                raise ShapeError(
-                    f"Sizes of tensors must match except in dimension {axis}. Expected {list(first.shape)}"
-                    f" but got {list(x.shape)} in the list."
-                )
-        shape = list(first.shape)
-        shape[axis] = sum(x.shape[axis] for x in xs)
-        return Aval(tuple(shape), first.dtype)
-
-    def forward(self, xp, *xs, axis):
-        """NumPy's concatenate."""
-        return xp.concatenate(xs, axis)
-
-    def vjp_joint(self, f, g, out, *xs, axis, needs):
-        grads, start = [], 0
-        for x, needed in zip(xs, needs, strict=True):
-            stop = start + x.shape[axis]
-            grads.append(f.slice_axis(g, axis=axis, start=start, stop=stop) if needed else None)
-            start = stop
-        return grads
-
-
 class SliceAxis(Move):
     """``x[..., start:stop, ...]`` along one axis."""
 
     view = True
     grad_name = "SliceBackward0"
+
+    def sharding_rule(self, x, *, axis, start, stop):
+        """The cut axis is whole."""
+        return along(x.shape, [] if stop - start == x.shape[axis] else [axis], linear="jointly", moves=True)
 
     def infer(self, x, *, axis, start, stop):
         """The shape with ``axis`` of size ``stop - start``."""
@@ -258,75 +256,15 @@ class SliceAxis(Move):
         return f.pad(g, widths=tuple(widths), value=0)
 
 
-class Split(Move):
-    """Consecutive pieces of the given ``sizes`` along ``axis``, all views."""
-
-    view = True
-    outputs = 0
-    copying_form = True
-
-    def infer(self, x, *, sizes, axis):
-        """One aval per piece."""
-        if sum(sizes) != x.shape[axis]:
-            raise ShapeError(
-                f"split_with_sizes expects split_sizes to sum exactly to {x.shape[axis]} (input tensor's size"
-                f" at dimension {axis}), but got split_sizes={list(sizes)}"
-            )
-        shape = tuple(x.shape)
-        return tuple(Aval((*shape[:axis], s, *shape[axis + 1 :]), x.dtype) for s in sizes)
-
-    def forward(self, xp, x, *, sizes, axis):
-        """Views."""
-        pieces, start = [], 0
-        for s in sizes:
-            pieces.append(x[(slice(None),) * axis + (slice(start, start + s),)])
-            start += s
-        if start != x.shape[axis]:
-            self.infer(x, sizes=sizes, axis=axis)
-        return tuple(pieces)
-
-    def view_of(self, index: int, *, sizes: tuple[int, ...], axis: int) -> tuple[Op, Attrs]:
-        """Return the single-output op and attrs whose result is piece ``index``."""
-        start = sum(sizes[:index])
-        return slice_axis, {"axis": axis, "start": start, "stop": start + sizes[index]}
-
-    def vjp_x(self, f, g, out, x, *, sizes, axis):
-        return f.cat(*g, axis=axis)
-
-
-class Unbind(Move):
-    """Slices along ``axis``, which disappears; all views."""
-
-    view = True
-    outputs = 0
-    copying_form = True
-
-    def infer(self, x, *, axis):
-        """One aval per slice."""
-        shape = tuple(x.shape)
-        return (Aval(shape[:axis] + shape[axis + 1 :], x.dtype),) * shape[axis]
-
-    def forward(self, xp, x, *, axis):
-        """Views."""
-        lead = (slice(None),) * axis
-        return tuple(x[(*lead, i, ...)] for i in range(x.shape[axis]))
-
-    def view_of(self, index: int, *, axis: int) -> tuple[Op, Attrs]:
-        """Return the single-output op and attrs whose result is slice ``index``."""
-        from tenon.ops.indexing import index as basic
-
-        return basic, {"key": (slice(None),) * axis + (index,)}
-
-    def vjp_x(self, f, g, out, x, *, axis):
-        lead = list(x.shape)
-        lead[axis] = 1
-        return f.cat(*[f.reshape(each, shape=tuple(lead)) for each in g], axis=axis)
-
-
 class Pad(Move):
     """Constant padding: ``widths`` is ``(before, after)`` per axis; negative widths cut."""
 
     follows = 1
+
+    def sharding_rule(self, x, *, widths, value=0):
+        """Padded axes are whole."""
+        padded = [a for a, width in enumerate(widths) if any(width)]
+        return along(x.shape, padded, linear="" if value else "jointly")
 
     def infer(self, x, *, widths, value=0):
         """Every axis grows by its two widths."""
@@ -357,6 +295,10 @@ class Tril(Move):
 
     plain = True
     saved_names = TRIANGLE
+
+    def sharding_rule(self, x, *, k=0):
+        """The leading axes are independent."""
+        return along(x.shape, range(-2, 0), linear="jointly")
 
     def infer(self, x, *, k=0):
         """The input's own aval."""
@@ -396,5 +338,5 @@ def moved(rank: int, axis: int, to: int) -> tuple[int, ...]:
 
 unsqueeze, squeeze = Unsqueeze(), Squeeze()
 reshape, view, permute, transpose, expand = Reshape(), View(), Permute(), Transpose(), Expand()
-flip, roll, cat, slice_axis, split, unbind = Flip(), Roll(), Cat(), SliceAxis(), Split(), Unbind()
+flip, roll, slice_axis = Flip(), Roll(), SliceAxis()
 pad, tril, triu = Pad(), Tril(), Triu()

@@ -6,6 +6,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import along
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.ops.dtype_queries import dtype_of, is_complex
 from tenon.ops.elementwise import Binary, FloatUnary
@@ -195,6 +196,10 @@ class RunningExtreme(Primitive):
 
     kind = Kind.INDEX
 
+    def sharding_rule(self, x, *, axis, largest=True):
+        """The other axes are independent."""
+        return along(x.shape, [axis])
+
     def infer(self, x, *, axis, largest=True):
         """int64 of the input's shape."""
         return Aval(x.shape, _INT)
@@ -215,6 +220,10 @@ class Logcumsumexp(FloatUnary):
     saves = ("x", "out")
     plain = True
     public = False
+
+    def sharding_rule(self, x, *, axis=0):
+        """The other axes are independent."""
+        return along(x.shape, [axis])
 
     def infer(self, x, *, axis=0):
         """The input's own aval."""

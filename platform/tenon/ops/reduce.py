@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import ShardingRule, along, numbered, reduced
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import ShapeError
 from tenon.kernels.following import in_c_order
@@ -23,6 +25,13 @@ class Reduction(Primitive):
     """Base of the reductions that keep the dtype."""
 
     kind = Kind.REDUCE
+    #: How the results of parts of ``axes`` are combined; see ``ShardingRule``.
+    reduction: ClassVar[str] = ""
+
+    def sharding_rule(self, x, *, axes, keepdims=False):
+        """The other axes are independent; results of equal parts of ``axes`` are combined."""
+        even = frozenset(axes if self.reduction in ("avg", "max", "min") else ())
+        return reduced(x.shape, axes, keepdims, self.reduction, linear=self.linear, even=even)
 
     def infer(self, x: Aval, *, axes: tuple[int, ...], keepdims: bool = False) -> Aval:
         """``x`` without ``axes``."""
@@ -51,6 +60,8 @@ class Sum(Total):
     """Sum over ``axes``."""
 
     joined_by = "add"
+    reduction = "sum"
+    linear = "jointly"
     computes_in_float32 = True
     autocast_cuda = "float32"
 
@@ -76,6 +87,8 @@ class Mean(Total):
 
     promotion = None
     joined_by = "add"
+    reduction = "avg"
+    linear = "jointly"
     computes_in_float32 = True
 
     def forward(self, xp, x, *, axes, keepdims=False):
@@ -88,6 +101,11 @@ class Mean(Total):
         total = total if x.ndim < 3 else in_c_order(xp, total)
         return xp.true_divide(total, count) if count else xp.multiply(total, float("nan"))
 
+    def in_parts(self, f, x, *, axes, keepdims=False):
+        """The sum divided by the number of elements, which parts of unequal size compute too."""
+        count = math.prod([x.shape[a] for a in axes])
+        return f.div(f.sum(x, axes=axes, keepdims=keepdims), count)
+
     def vjp_x(self, f, g, out, x, *, axes, keepdims=False):
         count = max(math.prod([x.shape[a] for a in axes]), 1)
         return _spread(f, f.mul(g, 1.0 / count), x.shape, axes, keepdims)
@@ -98,6 +116,7 @@ class Prod(Total):
 
     saves = ("x", "out")
     joined_by = "mul"
+    reduction = "product"
     computes_in_float32 = True
     autocast = "float32"
 
@@ -145,12 +164,14 @@ class Amax(Extreme):
     """Largest element over ``axes``; NaN if there is one."""
 
     joined_by = "maximum"
+    reduction = "max"
 
 
 class Amin(Extreme):
     """Smallest element over ``axes``; NaN if there is one."""
 
     joined_by = "minimum"
+    reduction = "min"
 
 
 class _Logic(Reduction):
@@ -168,6 +189,7 @@ class Any_(_Logic):
 
     name = "any"
     joined_by = "logical_or"
+    reduction = "sum"
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """NumPy's ``any``."""
@@ -179,6 +201,7 @@ class All_(_Logic):
 
     name = "all"
     joined_by = "logical_and"
+    reduction = "product"
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """NumPy's ``all``."""
@@ -189,6 +212,10 @@ class _Arg(Primitive):
     """Base of argmax and argmin."""
 
     kind = Kind.REDUCE
+
+    def sharding_rule(self, x, *, axis, keepdims=False):
+        """The other axes are independent."""
+        return reduced(x.shape, range(len(x.shape)) if axis is None else [axis], keepdims, "")
 
     def infer(self, x, *, axis, keepdims=False):
         """Indices; ``axis=None`` means over the flattened input."""
@@ -226,6 +253,13 @@ class SumTo(Primitive):
     joined_by = "add"
     identity = True
 
+    def sharding_rule(self, x, *, shape):
+        """Summed axes leave partial sums."""
+        lead = len(x.shape) - len(shape)
+        own = numbered(x.shape)
+        after = tuple(a + lead if size == x.shape[a + lead] else None for a, size in enumerate(shape))
+        return ShardingRule((own,), (after,), "sum", linear="jointly", shape_attr="shape")
+
     def infer(self, x, *, shape):
         """``shape``, which must broadcast to the input's."""
         if broadcast_shapes(tuple(x.shape), tuple(shape)) != tuple(x.shape):
@@ -256,6 +290,10 @@ class _Cumulative(Primitive):
     plain = True
     computes_in_float32 = True
     autocast_cuda = "float32"
+
+    def sharding_rule(self, x, *, axis):
+        """The other axes are independent."""
+        return along(x.shape, [axis], linear=self.linear)
 
     def infer(self, x, *, axis):
         """The input's own aval."""

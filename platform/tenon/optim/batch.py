@@ -113,7 +113,7 @@ class Batch:
             stored = value
             if hasattr(value, "shape"):
                 array = value[place].reshape(p.raw.shape) if value.ndim else p._backend.as_array(value)
-                stored = Tensor._of(p._backend.raw.clone(array), p._backend)
+                stored = Tensor.make(p._backend.raw.clone(array), p._backend)
             optimizer.state[p][name] = stored
 
 
@@ -189,6 +189,8 @@ def _key(optimizer: Optimizer, p: Tensor, param_state: State | None) -> _Key | N
     """Return the key that parameters of one batch share; None if ``p`` cannot be batched."""
     raw = p.raw
     if p._grad is None or isinstance(raw, Aval) or raw.size > SMALL or not raw.flags.c_contiguous:
+        return None
+    if p._backend.own is not p._backend:
         return None
     if raw.dtype.kind != "f" or raw.dtype.itemsize < 4 or p._grad.raw.dtype != raw.dtype:
         return None

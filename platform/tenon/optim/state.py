@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from tenon.engine.aval import Aval
 from tenon.engine.types import Nested
 from tenon.errors import OptimizerStateError
+from tenon.kernels.whole_arrays import beside
 from tenon.optim.types import ParamGroup, State, StateDict
 from tenon.optim.update import initial, step_tensor
+from tenon.tensors.creation.factories import empty_like
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -199,6 +201,8 @@ def _placed(value: object, p: Tensor, dtype: dtype | None = None) -> Nested:
     if isinstance(value, Tensor):
         detached = value.detach()
         moved = detached.to(p.device, dtype or p.dtype) if p.is_floating_point() else detached.to(p.device)
+        if moved._backend is not p._backend and moved.shape == p.shape:  # whole state of a sharded parameter
+            return empty_like(p, dtype=moved.dtype).copy_(beside(p, moved))
         return moved.clone() if moved.raw is value.raw else moved
     if isinstance(value, Mapping):
         return {k: _placed(v, p) for k, v in value.items()}

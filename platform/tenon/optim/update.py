@@ -11,6 +11,7 @@ rule runs on tensors. Next: ``batch.py`` updates many small parameters as one.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,6 @@ from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
-    from tenon.kernels.backend import Backend
     from tenon.optim.optimizer import Optimizer
 
 #: Block size in float32 elements. Temporaries of 64 kB stay in the cache, and malloc reuses their memory;
@@ -95,7 +95,7 @@ def initial(optimizer: Optimizer, p: Tensor) -> State:
         array = backend.as_array(value)
         if paired and tuple(array.shape) == (*raw.shape, 2):
             array = array.view(raw.dtype).reshape(raw.shape)
-        entry[name] = Tensor._of(array, backend)
+        entry[name] = Tensor.make(array, backend)
     return entry
 
 
@@ -139,6 +139,8 @@ def update_alone(optimizer: Optimizer, p: Tensor, h: Hyperparameters, maximize: 
                 param_state.update(initial(optimizer, p))
                 break
             value.data = value.detach().to(p.device)  # the parameter moved to another device
+    if p._backend.own is not p._backend:
+        _place_state(p, param_state)
     if optimizer.elementwise:
         _elementwise(optimizer, p, g, param_state, h)
     else:
@@ -147,6 +149,13 @@ def update_alone(optimizer: Optimizer, p: Tensor, h: Hyperparameters, maximize: 
         optimizer.state[p] = param_state
     set_count(optimizer, param_state, steps)
     count_change(p)
+
+
+def _place_state(p: Tensor, param_state: State) -> None:
+    """Shard state of the shape of ``p`` as ``p`` is now: it may have been redistributed since."""
+    for value in param_state.values():
+        if isinstance(value, Tensor) and value._backend is p._backend and value.shape == p.shape:
+            value.raw = p._backend.placed_as(p.raw, value.raw)
 
 
 def own_state(optimizer: Optimizer, param_state: State) -> State:
@@ -173,7 +182,7 @@ def _with_shape(optimizer: Optimizer, p: Tensor, g: Array, param_state: State, h
         else:
             array = f.clone(backend.as_array(value))
             narrow = is_short(raw.dtype) and array.dtype == _FLOAT32 and array.shape == raw.shape
-            param_state[name] = Tensor._of(f.cast(array, dtype=raw.dtype) if narrow else array, backend)
+            param_state[name] = Tensor.make(f.cast(array, dtype=raw.dtype) if narrow else array, backend)
     raw[...] = result
 
 
@@ -194,16 +203,17 @@ def without_aliases(f: OpNamespace, s: State, result: Operand, new: State) -> Up
 
 def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, param_state: State, h: Hyperparameters) -> None:
     """Apply an elementwise rule to flattened arrays, block by block."""
-    raw, backend = p.raw, p._backend
-    f = backend.raw
-    flat, grad = _flat(raw), _flat(g)
+    backend = p._backend
+    own, part = backend.own, partial(backend.own_part, p.raw)
+    raw, f = part(p.raw), own.raw
+    flat, grad = _flat(raw), _flat(part(g))
     arrays: dict[str, Array] = {}
     others: State = {}
     for name, value in own_state(optimizer, param_state).items():
-        if isinstance(value, Tensor) and value.raw.shape == raw.shape:
-            arrays[name] = _flat(value.raw)
+        if isinstance(value, Tensor) and value.raw.shape == p.raw.shape:
+            arrays[name] = _flat(part(value.raw))
         else:
-            others[name] = value.raw if isinstance(value, Tensor) else value
+            others[name] = part(value.raw) if isinstance(value, Tensor) else value
     later: State = {}
     length = max(PIECE * 4 // max(flat.dtype.itemsize, 4), 1)
 
@@ -221,7 +231,7 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, param_state: State, 
                     and getattr(value, "shape", None) == values.shape
                     and name not in others
                 ):
-                    param_state[name], arrays[name] = _new_entry(f, raw, value, backend)
+                    param_state[name], arrays[name] = _new_entry(p, value)
                 if name in arrays:
                     arrays[name][piece] = value
                 else:
@@ -232,20 +242,21 @@ def _elementwise(optimizer: Optimizer, p: Tensor, g: Array, param_state: State, 
     update(0, 1)
     rest = -(-flat.size // length) - 1
     if rest > 0:
-        backend.split(lambda first, last: update(first + 1, last + 1), rest, least=2)
+        own.split(lambda first, last: update(first + 1, last + 1), rest, least=2)
     for name, value in later.items():
         is_array = hasattr(value, "shape")
-        param_state[name] = Tensor._of(f.clone(backend.as_array(value)), backend) if is_array else value
+        param_state[name] = Tensor.make(f.clone(own.as_array(value)), backend) if is_array else value
     _write_back(raw, flat)
     for name, array in arrays.items():
-        _write_back(param_state[name].raw, array)
+        _write_back(part(param_state[name].raw), array)
 
 
-def _new_entry(f: OpNamespace, raw: Array, value: Array, backend: Backend) -> tuple[Tensor, Array]:
+def _new_entry(p: Tensor, value: Array) -> tuple[Tensor, Array]:
     """Create a state tensor that ``update`` returned for the first time; return it and its flat array."""
+    raw, backend = p.raw, p._backend
     own = raw.dtype if is_short(raw.dtype) or raw.dtype.kind == "c" else value.dtype
-    array = f.new_full(raw, shape=tuple(raw.shape), value=0, dtype=own)
-    return Tensor._of(array, backend), _flat(array)
+    array = backend.raw.new_full(raw, shape=tuple(raw.shape), value=0, dtype=own)
+    return Tensor.make(array, backend), _flat(backend.own_part(raw, array))
 
 
 def _wide(f: OpNamespace, array: Array) -> Array:

@@ -206,6 +206,11 @@ def _children(value: object, path: Path) -> list[tuple[object, Path]]:
 
 def _check_tensor(tensor: Tensor, path: Path) -> None:
     """Raise ``UnsavableError`` for a tensor without data."""
+    if tensor._backend.own is not tensor._backend:
+        raise UnsavableError(
+            f"cannot save {format_path(path)}: it is sharded over the ranks of this job. Save full_tensor(),"
+            " which all ranks call, or the part of each rank, to_local()."
+        )
     if isinstance(tensor, UninitializedTensorMixin):
         raise UnsavableError(
             f"cannot save {format_path(path)}: it is uninitialised, so it has no data yet. "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.aval import Aval
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
@@ -279,7 +280,8 @@ def _mask(
                 f"The shape of the mask {list(mask.shape)} at index {offset} does not match the shape of the"
                 f" indexed tensor {list(shape)} at index {axis + offset}"
             )
-    for each in mask.nonzero():
+    flags = mask if tensor._backend.own is tensor._backend else tensor._backend.to_host(mask)
+    for each in flags.nonzero():
         basic.append(FULL)
         advanced.append(each)
     return int(mask.ndim)
@@ -303,3 +305,11 @@ def drop_leading_ones(value: Value, basic: Key, x: Tensor) -> Value:
         value = f.reshape(value, shape=shape[1:])
         shape = value.raw.shape
     return value
+
+
+def least_index(index: Tensor) -> int:
+    """The smallest element of ``index``; 0 of none, without data, or of parts, whose kernels check them."""
+    raw = index.raw
+    if isinstance(raw, Aval) or not raw.size or index._backend.own is not index._backend:
+        return 0
+    return int(raw.min())

@@ -17,7 +17,6 @@ from tenon.compat.overriding import PLAIN
 from tenon.compat.rerouting import register_methods
 from tenon.device import Device
 from tenon.dtypes import FROM_NUMPY, dtype
-from tenon.engine.dispatch import results_are
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.operands import wrong_type
 from tenon.engine.value import FixedView, Value
@@ -163,7 +162,7 @@ class Tensor(Methods, plain=True):
         """A tensor without history that shares this memory; assigning a tensor replaces the memory."""
         self._expose()
         return (
-            Tensor._of(self.raw, self._backend)
+            Value.make(self.raw, self._backend)
             if self.raw.__class__ is not EXTENSIONS.array_stand_in
             else self.detach()
         )
@@ -384,8 +383,7 @@ class Tensor(Methods, plain=True):
         return host.tolist()
 
 
-Value.make = Tensor._of
-results_are(Tensor)
+Value.plain = Tensor
 PLAIN.update((Tensor, Size, dtype, Device))
 register_methods(Tensor)
 

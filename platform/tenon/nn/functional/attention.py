@@ -186,7 +186,7 @@ def _causal(query: Tensor, key: Tensor) -> Tensor:
     """Return the causal mask: 0 where a query attends to its own and earlier positions, else -inf."""
     rows, columns, device = query.raw.shape[-2], key.raw.shape[-2], query.device
     create = _triangle if rows * columns <= _CACHED_ELEMENTS else _triangle.__wrapped__
-    mask = Value.make(create(rows, columns, query.raw.dtype, device), backend_for(device))
+    mask = Value.make(create(rows, columns, query.raw.dtype, device), query._backend)
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.made(mask.raw)
     return mask

@@ -10,7 +10,7 @@ from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
 from tenon.nn.functional.arguments import PerAxis, batched, check_kernel, per_axis
-from tenon.ops.convolution import check_bias, extent
+from tenon.ops.convolution_checks import check_bias, extent
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

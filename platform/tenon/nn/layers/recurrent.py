@@ -16,6 +16,7 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.types import Forwarded
 from tenon.errors import MissingForwardError, ModuleTypeError, ModuleValueError, ShapeError
+from tenon.kernels.whole_arrays import beside
 from tenon.nn import init
 from tenon.nn.functional.recurrent import run_layers
 from tenon.nn.module import Module
@@ -197,7 +198,7 @@ class RNNBase(Module):
     def _initial(self, input: Tensor, batch_sizes: Tensor | None) -> Nested:
         """Return states of zeros."""
         shape = self.get_expected_hidden_size(input, batch_sizes)
-        return zeros(shape, dtype=input.dtype, device=input.device)
+        return beside(input, zeros(shape, dtype=input.dtype, device=input.device))
 
     def _check_ranks(self, input: Tensor, hx: Nested) -> None:
         """Raise ShapeError unless ``hx`` is batched as ``input`` is."""
@@ -371,7 +372,7 @@ class LSTM(RNNBase):
 
     def _initial(self, input: Tensor, batch_sizes: Tensor | None) -> Nested:
         cells = self.get_expected_cell_size(input, batch_sizes)
-        zero = zeros(cells, dtype=input.dtype, device=input.device)
+        zero = beside(input, zeros(cells, dtype=input.dtype, device=input.device))
         return (super()._initial(input, batch_sizes) if self.proj_size else zero), zero
 
     def _check_ranks(self, input: Tensor, hx: Nested) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tenon.engine.op import table
 from tenon.errors import MissingForwardError, ModuleError, ModuleValueError
+from tenon.kernels.whole_arrays import beside
 from tenon.nn import init
 from tenon.nn.functional.recurrent_cells import check_sizes, step
 from tenon.nn.module import Module
@@ -84,7 +85,8 @@ class RNNCellBase(Module):
         input = input.unsqueeze(0) if single else input
         if hx is None:
             check_sizes(input, (), self.input_size, self.hidden_size)
-            return input, (zeros(input.shape[0], self.hidden_size, dtype=input.dtype, device=input.device),)
+            zero = zeros(input.shape[0], self.hidden_size, dtype=input.dtype, device=input.device)
+            return input, (beside(input, zero),)
         states = tuple(h.unsqueeze(0) for h in states) if single else states
         check_sizes(input, states, self.input_size, self.hidden_size)
         return input, states

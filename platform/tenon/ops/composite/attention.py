@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from tenon.engine.op import Composite
+from tenon.engine.sharding_rule import Factors, ShardingRule, numbered
 from tenon.engine.types import Operand, OpNamespace
 
 
@@ -25,6 +26,19 @@ def _weights(f: OpNamespace, scores: Operand, bias: Operand, causal: bool) -> Op
     return f.softmax(scores, axis=axis) if bias is None or causal else f.safe_softmax(scores, axis=axis)
 
 
+def _factors(query: Operand, key: Operand, bias: Operand) -> tuple[Factors, Factors, Factors]:
+    """The factors of query, key and value, of their leading axes, and of the bias."""
+    lead = numbered(query.shape[:-2])
+    scores = (*query.shape[:-1], key.shape[-2])
+    own = () if bias is None else tuple(bias.shape)
+    first = len(scores) - len(own)
+    split = tuple(
+        axis + first if axis + first < len(lead) and size == scores[axis + first] else None
+        for axis, size in enumerate(own)
+    )
+    return (*lead, None, None), lead, split
+
+
 class Attention(Composite):
     """``softmax(query @ key.T * scale + bias) @ value`` over the last two axes; the other axes are equal.
 
@@ -37,6 +51,11 @@ class Attention(Composite):
     saves = ("query", "key", "value", "bias", "out")
     residuals = 2
     grad_name = "ScaledDotProductFlashAttentionForCpuBackward0"
+
+    def sharding_rule(self, query, key, value, bias, *, scale, causal=False):
+        """Batch and heads are independent."""
+        rows, lead, scores = _factors(query, key, bias)
+        return ShardingRule((rows, rows, rows, scores), (rows, (*lead, None), (*lead, None)))
 
     def decompose(self, f, query, key, value, bias, *, scale, causal=False):
         scores = _scores(f, query, key, bias, scale)
@@ -71,6 +90,12 @@ class AttentionGrad(Composite):
 
     inputs = ("g", "out", "query", "key", "value", "bias", "peak", "share")
     outputs = 3
+
+    def sharding_rule(self, g, out, query, key, value, bias, peak, share, *, scale, needs, causal=False):
+        """Batch and heads are independent."""
+        rows, lead, scores = _factors(query, key, bias)
+        sums = (*lead, None)
+        return ShardingRule((rows, rows, rows, rows, rows, scores, sums, sums), (rows,) * 3)
 
     def decompose(self, f, g, out, query, key, value, bias, peak, share, *, scale, needs, causal=False):
         rank = len(key.shape)

@@ -11,10 +11,12 @@ import numpy as np
 from tenon.compat.saved_readers import REDUCED
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Primitive
-from tenon.engine.types import Array, ArrayNamespace, Operand
+from tenon.engine.sharding_rule import Factors, ShardingRule, numbered
+from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
 from tenon.ops.dtype_queries import dtype_of, matching, title_of, widened
+from tenon.tensors.index_parsing import INDEX
 
 
 def class_axis(x: Operand) -> int:
@@ -106,6 +108,25 @@ def target_slopes(xp: ArrayNamespace, g: Array, weights: Array, reduction: str) 
     return weights * (-g / weight_sum) if weight_sum else xp.zeros_like(weights)
 
 
+def _factors(x: Operand) -> tuple[Factors, Factors]:
+    """The factors of scores, whose class axis is whole, and of their targets."""
+    axis = class_axis(x)
+    own = numbered(x.shape, [axis])
+    return own, own[:axis] + own[axis + 1 :]
+
+
+def _sum_of_weights(
+    f: OpNamespace, target: Operand, weight: Operand, dtype: np.dtype, ignore_index: int
+) -> Operand:
+    """The sum of the weights of the targets that are not ignored: their number, without weights."""
+    present = f.ne(target, ignore_index)
+    counted = f.cast(present, dtype=dtype)
+    if weight is not None:
+        safe = f.where(present, target, 0)
+        counted = f.mul(counted, f.take(weight, safe, layout=(INDEX,)))
+    return f.sum(counted, axes=tuple(range(len(target.shape))))
+
+
 class NllLoss(Primitive):
     """``-weight[target] * x[target]``; the mean is weighted, over the targets that are not ignored."""
 
@@ -115,6 +136,19 @@ class NllLoss(Primitive):
     computes_in_float32 = True
     autocast = "float32"
     saved_names = REDUCED
+
+    def sharding_rule(self, x, target, weight, *, reduction="mean", ignore_index=-100):
+        """Samples are independent; a mean is computed in parts."""
+        if reduction == "mean":
+            return None
+        own, picked = _factors(x)
+        after = picked if reduction == "none" else ()
+        return ShardingRule((own, picked, (None,)), (after,), "" if after else "sum", linear="first")
+
+    def in_parts(self, f, x, target, weight, *, reduction="mean", ignore_index=-100):
+        """The mean as a sum divided by the sum of the weights."""
+        total = f.nll_loss(x, target, weight, reduction="sum", ignore_index=ignore_index)
+        return f.div(total, _sum_of_weights(f, target, weight, x.dtype, ignore_index))
 
     def infer(self, x, target, weight, *, reduction="mean", ignore_index=-100):
         """The target's shape, or a scalar."""
@@ -147,6 +181,19 @@ class NllLossGrad(Primitive):
     inputs = ("g", "target", "weight")
     saves = ("target", "weight")
     computes_in_float32 = True
+
+    def sharding_rule(self, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
+        """Samples are independent; a mean is computed in parts."""
+        if reduction == "mean":
+            return None
+        after, picked = _factors(Aval(tuple(shape), g.dtype))
+        own = picked if reduction == "none" else ()
+        return ShardingRule((own, picked, (None,)), (after,), linear="first", shape_attr="shape")
+
+    def in_parts(self, f, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
+        """The gradient of a sum, divided by the sum of the weights."""
+        share = f.div(g, _sum_of_weights(f, target, weight, g.dtype, ignore_index))
+        return f.nll_loss_grad(share, target, weight, shape=shape, reduction="sum", ignore_index=ignore_index)
 
     def infer(self, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
         """``shape``."""

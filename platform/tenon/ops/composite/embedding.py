@@ -8,6 +8,7 @@ from tenon.compat.saved_readers import always, attr
 from tenon.dtypes import FROM_NUMPY
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import ShardingRule, numbered
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.dtype_queries import dtype_of
@@ -32,6 +33,11 @@ class Embedding(Primitive):
     inputs = ("weight", "indices")
     saves = ("indices",)
     saved_names = {"scale_grad_by_freq": attr("by_frequency"), "sparse": always(False)}
+
+    def sharding_rule(self, weight, indices, *, padding_idx=-1, by_frequency=False):
+        """Rows of the result follow the indices, columns the table."""
+        rows = numbered(indices.shape)
+        return ShardingRule(((None, "d"), rows), ((*rows, "d"),), linear="first")
 
     def infer(self, weight, indices, *, padding_idx=-1, by_frequency=False):
         """One row per index."""
@@ -67,6 +73,13 @@ class EmbeddingGrad(Primitive):
     grad_name = "EmbeddingBackwardBackward0"
     computes_in_float32 = True
 
+    def sharding_rule(self, g, indices, *, rows, padding_idx=-1, by_frequency=False):
+        """Parts of the indices leave partial sums, unless those are divided by the frequencies."""
+        own = numbered(indices.shape)
+        reduction = "" if by_frequency else "sum"
+        own = (None,) * len(own) if by_frequency else own
+        return ShardingRule(((*own, "d"), own), ((None, "d"),), reduction, linear="first")
+
     def infer(self, g, indices, *, rows, padding_idx=-1, by_frequency=False):
         """The table's shape."""
         return Aval((rows, g.shape[-1]), g.dtype)
@@ -98,6 +111,13 @@ class EmbeddingRows(Primitive):
     inputs = ("weight", "indices")
     saves = ("indices",)
 
+    def sharding_rule(self, weight, indices, *, padding_idx=-1, by_frequency=False):
+        """Rows of the result follow the indices, columns the table."""
+        if by_frequency:
+            return None
+        rows = numbered(indices.shape)
+        return ShardingRule(((None, "d"), rows), ((*rows, "d"),), linear="first")
+
     def infer(self, weight, indices, *, padding_idx=-1, by_frequency=False):
         """One row per index."""
         return Aval((*indices.shape, weight.shape[1]), weight.dtype)
@@ -122,6 +142,11 @@ class OneHot(Primitive):
 
     kind = Kind.INDEX
     inputs = ("indices",)
+
+    def sharding_rule(self, indices, *, classes):
+        """Rows follow the indices."""
+        own = numbered(indices.shape)
+        return ShardingRule((own,), ((*own, None),))
 
     def infer(self, indices, *, classes):
         """int64."""

@@ -6,6 +6,7 @@ import math
 
 from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Composite, Kind
+from tenon.engine.sharding_rule import ShardingRule, numbered
 from tenon.engine.types import Operand
 from tenon.errors import DTypeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes
@@ -30,6 +31,12 @@ class Linear(Composite):
     reads = {"x": ("weight",), "weight": ("x",), "bias": ()}
     packable = True
     autocast = "lower"
+
+    def sharding_rule(self, x, weight, bias):
+        """Rows follow ``x``, columns ``weight``; its parts add up products of parts of a row."""
+        rows = numbered(x.shape[:-1])
+        columns = ("n",) * (len(weight.shape) - 1)
+        return ShardingRule(((*rows, None), (*columns, None), columns), ((*rows, *columns),))
 
     def decompose(self, f, x, weight, bias):
         check_same_dtype(self.name, x, weight)
@@ -102,6 +109,15 @@ class Addmm(Composite):
     packable = True
     autocast = "lower"
 
+    def sharding_rule(self, x, a, b, *, beta=1, alpha=1):
+        """Rows follow ``a``, columns ``b``; its parts add up products of parts of a row."""
+        sizes = {"m": a.shape[0], "n": b.shape[1]}
+        own = tuple(
+            f if size == sizes[f] else None
+            for f, size in zip(("m", "n")[2 - len(x.shape) :], x.shape, strict=True)
+        )
+        return ShardingRule((own, ("m", None), (None, "n")), (("m", "n"),))
+
     def decompose(self, f, x, a, b, *, beta=1, alpha=1):
         check_same_dtype(self.name, a, b)
         if len(a.shape) != 2 or len(b.shape) != 2:
@@ -140,6 +156,10 @@ class Outer(Composite):
     reads = {"x": ("y",), "y": ("x",)}
     promotion = "same"
     grad_name = "MulBackward0"
+
+    def sharding_rule(self, x, y):
+        """Rows follow ``x``, columns ``y``."""
+        return ShardingRule((("m",), ("n",)), (("m", "n"),), linear="separately")
 
     def decompose(self, f, x, y):
         return f.mul(f.reshape(x, shape=(*x.shape, 1)), y)

@@ -16,6 +16,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind
+from tenon.engine.sharding_rule import ShardingRule, numbered
 from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import DTypeError, ShapeError
 from tenon.ops.dtype_queries import dtype_of, is_short, matching, widened
@@ -64,6 +65,11 @@ class LayerNorm(Composite):
     grad_name = "NativeLayerNormBackward0"
     autocast_cuda = "float32"
 
+    def sharding_rule(self, x, weight, bias, *, rank, eps=1e-5):
+        """The leading axes are independent."""
+        own = numbered(x.shape, last_axes(x, rank))
+        return ShardingRule((own, (None,) * rank, (None,) * rank), (own,) * 3)
+
     def decompose(self, f, x, weight, bias, *, rank, eps=1e-5):
         return self.raw_forward(f, x, weight, bias, rank=rank, eps=eps)[0]
 
@@ -92,6 +98,12 @@ class LayerNormGrad(Composite):
     widens = True
     inputs = ("g", "x", "weight", "mean", "deviation")
     outputs = 3
+
+    def sharding_rule(self, g, x, weight, mean, deviation, *, rank, needs):
+        """The leading axes are independent; gradients of weight and bias are sums over them."""
+        own = numbered(x.shape, last_axes(x, rank))
+        sums = tuple((None,) * rank if needed else own for needed in needs[1:])
+        return ShardingRule((own, own, (None,) * rank, own, own), (own, *sums), "sum")
 
     def decompose(self, f, g, x, weight, mean, deviation, *, rank, needs):
         original, affine = x, g if weight is None else weight
@@ -197,6 +209,11 @@ class BatchNormInference(Composite):
     grad_name = "NativeBatchNormBackward0"
     computes_in_float32 = True
 
+    def sharding_rule(self, x, weight, bias, mean, variance, *, eps=1e-5):
+        """The vectors are split as the channels are."""
+        own = numbered(x.shape)
+        return ShardingRule((own, *((1,),) * 4), (own,))
+
     def infer(self, x, weight, bias, mean, variance, *, eps=1e-5):
         """The input's own aval."""
         channel_axes(x)
@@ -228,6 +245,11 @@ class ChannelAffine(Composite):
     widens = True
     inputs = ("x", "weight", "bias")
     saves = ("x", "weight")
+
+    def sharding_rule(self, x, weight, bias):
+        """The vectors are split as the channels are."""
+        own = numbered(x.shape)
+        return ShardingRule((own, (1,), (1,)), (own,))
 
     def decompose(self, f, x, weight, bias):
         wide, weight, bias = widened(f, x, weight, bias)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tenon.engine.op import Composite
+from tenon.engine.sharding_rule import along
 from tenon.engine.types import Operand
 from tenon.errors import UnsupportedDTypeError
 from tenon.ops.dtype_queries import is_floating
@@ -27,6 +28,10 @@ class Softmax(Composite):
     saves = ("out",)
     autocast_cuda = "float32"
 
+    def sharding_rule(self, x, *, axis):
+        """The other axes are independent."""
+        return along(x.shape, [axis])
+
     def decompose(self, f, x, *, axis):
         _need_float("softmax", x)
         axes = _axes(x, axis)
@@ -46,6 +51,10 @@ class SafeSoftmax(Composite):
     saves = ("out",)
     grad_name = "SafeSoftmaxBackward0"
 
+    def sharding_rule(self, x, *, axis):
+        """The other axes are independent."""
+        return along(x.shape, [axis])
+
     def decompose(self, f, x, *, axis):
         out = f.softmax(x, axis=axis)
         if 0 in x.shape:
@@ -63,6 +72,10 @@ class SoftmaxGrad(Composite):
     inputs = ("g", "out")
     saves = ("g", "out")
     grad_name = "SoftmaxBackwardBackward0"
+
+    def sharding_rule(self, g, out, *, axis):
+        """The other axes are independent."""
+        return along(out.shape, [axis], inputs=2)
 
     def decompose(self, f, g, out, *, axis):
         weighted = f.mul(g, out)
@@ -86,6 +99,10 @@ class LogSoftmax(Composite):
     computes_in_float32 = True
     autocast_cuda = "float32"
 
+    def sharding_rule(self, x, *, axis):
+        """The other axes are independent."""
+        return along(x.shape, [axis])
+
     def decompose(self, f, x, *, axis):
         _need_float("log_softmax", x)
         axes = _axes(x, axis)
@@ -105,6 +122,10 @@ class LogSoftmaxGrad(Composite):
     saves = ("g", "out")
     grad_name = "LogSoftmaxBackwardBackward0"
     computes_in_float32 = True
+
+    def sharding_rule(self, g, out, *, axis):
+        """The other axes are independent."""
+        return along(out.shape, [axis], inputs=2)
 
     def decompose(self, f, g, out, *, axis):
         return f.sub(g, f.mul(f.exp(out), f.sum(g, axes=_axes(out, axis), keepdims=True)))

@@ -6,6 +6,7 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import along
 from tenon.engine.types import Array, ArrayNamespace
 from tenon.errors import ShapeError
 
@@ -18,6 +19,10 @@ class AdaptiveAvgPool(Primitive):
     computes_in_float32 = True
     autocast = "float32 in space"
     autocast_cuda = ""
+
+    def sharding_rule(self, x, *, sizes):
+        """Samples and channels are independent."""
+        return along(x.shape, range(-len(sizes), 0), linear="jointly")
 
     def infer(self, x, *, sizes):
         """Batch, channels, ``sizes``."""

@@ -15,9 +15,11 @@ import numpy as np
 from tenon.compat.saved_readers import attr
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
+from tenon.engine.sharding_rule import along
 from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import ShapeError
-from tenon.ops.convolution import extent, positions_in, windows
+from tenon.ops.convolution import positions_in, windows
+from tenon.ops.convolution_checks import extent
 from tenon.ops.dtype_queries import is_short
 
 _INT = np.dtype(np.int64)
@@ -149,6 +151,10 @@ class MaxPool(Primitive):
     autocast = "float32 in space"
     autocast_cuda = ""
 
+    def sharding_rule(self, x, *, kernel, **attrs):
+        """Samples and channels are independent."""
+        return along(x.shape, range(-len(kernel), 0))
+
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """The pooled sizes."""
         sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
@@ -181,6 +187,10 @@ class MaxPoolGrad(Primitive):
     saves = ("x",)
     reuses = (1,)  # the position of a maximum is determined before its element is overwritten
     computes_in_float32 = True
+
+    def sharding_rule(self, g, x, out, *, kernel, **attrs):
+        """Samples and channels are independent."""
+        return along(x.shape, range(-len(kernel), 0), inputs=3)
 
     def infer(self, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
         """The pooled input's shape."""
@@ -226,6 +236,10 @@ class MaxPoolIndices(Primitive):
     autocast = "float32 in space"
     autocast_cuda = ""
 
+    def sharding_rule(self, x, *, kernel, **attrs):
+        """Samples and channels are independent."""
+        return along(x.shape, range(-len(kernel), 0))
+
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """int64 in pooled sizes."""
         sizes = pooled_sizes(x, kernel, stride, padding, dilation, ceil_mode)
@@ -262,6 +276,10 @@ class AvgPool(Primitive):
         "kernel_size": attr("kernel"), "count_include_pad": attr("include_pad"),
         "divisor_override": attr("divisor"),
     }  # fmt: skip
+
+    def sharding_rule(self, x, *, kernel, **attrs):
+        """Samples and channels are independent."""
+        return along(x.shape, range(-len(kernel), 0))
 
     def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
         """The pooled sizes."""
@@ -327,6 +345,10 @@ class AvgPoolGrad(Primitive):
     follows = 1
     inputs = ("g",)
     computes_in_float32 = True
+
+    def sharding_rule(self, g, *, shape, kernel, **attrs):
+        """Samples and channels are independent."""
+        return along(shape, range(-len(kernel), 0), linear="jointly", shape_attr="shape")
 
     def infer(self, g, *, shape, **attrs):
         """The pooled input's shape."""

@@ -20,6 +20,7 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.kernels.backend import backend_for, backend_named
+from tenon.kernels.whole_arrays import beside
 from tenon.tensors.creation.python_data import to_array
 from tenon.tensors.size import Size
 from tenon.tensors.storage.sources import own_extent
@@ -304,7 +305,7 @@ def _rebuild(
 
 def from_backend_array(like: Tensor, array: ArrayLike) -> Tensor:
     """Copy a host array to a tensor on the device of ``like``."""
-    return wrap(np.asarray(array), like.device)
+    return beside(like, wrap(np.asarray(array), like.device))
 
 
 __all__ = ["as_tensor", "from_numpy", "full", "tensor", "wrap"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.compat.rerouting import register
+from tenon.device import Device
 from tenon.engine.grad_mode import MODE
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
@@ -179,12 +180,21 @@ def _like(
     """Return a tensor of one value (None: uninitialised) with ``x``'s shape, strides, dtype and device."""
     kind = x.dtype if dtype is None else dtypes.as_dtype(dtype)
     target = x.device if device is None else device
+    if x._backend.own is not x._backend:
+        return _sharded_like(x, value, kind, Device(target)).requires_grad_(requires_grad)
     order = None if WATCHERS.recorder is not None else memory_order(x.raw)
     if order is None:
         return new_in_format(_full(x.raw.shape, value, kind, target, requires_grad), memory_format)
     result = _full([x.raw.shape[axis] for axis in order], value, kind, target)
     result = result.permute([order.index(axis) for axis in range(len(order))]).detach()
     return new_in_format(result.requires_grad_(requires_grad), memory_format)
+
+
+def _sharded_like(x: Tensor, value: Number | None, kind: dtypes.dtype, device: Device) -> Tensor:
+    """``_like`` for a sharded tensor, with the same placements."""
+    backend = x._backend.on_device(device)
+    result: Tensor = Value.make(backend.empty_like(x.raw, kind.numpy, device), backend)
+    return result if value is None else result.fill_(value)
 
 
 @with_layout

@@ -18,10 +18,11 @@ from tenon.errors import ArgumentError, ShapeError
 from tenon.kernels.backend import backend_for
 from tenon.kernels.order import memory_order
 from tenon.kernels.shapes import broadcast_shapes
+from tenon.kernels.whole_arrays import beside
 from tenon.random.draws import Draw, draw_of
 from tenon.tensors.creation.create import full as _full
 from tenon.tensors.creation.create import wrap
-from tenon.tensors.creation.factories import kind_of, shape_of, write_out, written
+from tenon.tensors.creation.factories import empty_like, kind_of, shape_of, write_out, written
 from tenon.tensors.layout import check_layout, with_layout
 from tenon.tensors.memory_formats import axes_of, preserve_format
 from tenon.tensors.methods.movement import sizes
@@ -170,6 +171,14 @@ def _like(
     return Draw(function, shape, kind.numpy, arguments, order=order, generator=generator)
 
 
+def _placed_like(input: Tensor, drawn: Tensor) -> Tensor:
+    """``drawn``, or its part if ``input`` is sharded: the numbers do not depend on the number of ranks."""
+    if input._backend.own is input._backend:
+        return drawn
+    result = empty_like(input, dtype=drawn.dtype, device=drawn.device)
+    return result.copy_(beside(input, drawn.detach())).requires_grad_(drawn.requires_grad)
+
+
 def rand_like(
     input: Tensor,
     *,
@@ -184,7 +193,8 @@ def rand_like(
     memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("rand_like", rest)
     draw = _like("uniform", (), generator, input, kind, memory_format)
-    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
+    drawn = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "rand_like")
+    return _placed_like(input, drawn)
 
 
 def randn_like(
@@ -201,7 +211,8 @@ def randn_like(
     memory_format: Any = rest.pop("memory_format", None)  # a memory_format or None
     check_layout("randn_like", rest)
     draw = _like("normal", (), generator, input, kind, memory_format)
-    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")
+    drawn = _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad, "randn_like")
+    return _placed_like(input, drawn)
 
 
 @with_layout
@@ -222,7 +233,7 @@ def randint_like(
     low, high = (0, low) if high is None else (low, high)
     kind = dtypes.as_dtype(dtype or input.dtype)
     draw = _like("randint", (("low", low), ("high", high)), None, input, kind, memory_format)
-    return _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad)
+    return _placed_like(input, _drawn(draw, tuple(input.shape), kind, device or input.device, requires_grad))
 
 
 @watched_creation

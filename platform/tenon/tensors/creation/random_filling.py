@@ -50,7 +50,7 @@ def draw_into(
             draw = Draw(name, x.raw.shape, x.raw.dtype, numbers, tuple(arrays), generator=generator)
             return inplace(table.copy, x, WATCHERS.recorder.host_draw(draw, *arrays.values()))
         tracked = MODE.enabled and x.requires_grad  # the overwritten values get a gradient of zeros
-        host = x.raw if x.device.type == "cpu" else np.empty(x.raw.shape, x.raw.dtype)
+        host = x.raw if isinstance(x.raw, np.ndarray) else np.empty(x.raw.shape, x.raw.dtype)
         host = np.empty_like(host) if tracked else host
         function(generator, out=host, **named)
         if tracked:

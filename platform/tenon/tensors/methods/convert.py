@@ -14,6 +14,7 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
+from tenon.kernels.whole_arrays import beside
 from tenon.tensors import memory_formats
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.extensions import EXTENSIONS
@@ -134,7 +135,7 @@ class Convert(Family):
         from tenon.tensors.creation.create import tensor
 
         dtype, device = dtype or self.dtype, device or self.device
-        return tensor(data, dtype=dtype, device=device, requires_grad=requires_grad)
+        return beside(self, tensor(data, dtype=dtype, device=device, requires_grad=requires_grad))
 
     @with_layout
     def new_full(
@@ -278,7 +279,8 @@ def _new(
     from tenon.tensors.creation.create import full
     from tenon.tensors.methods.movement import sizes
 
-    return full(sizes(size), value, dtypes.as_dtype(dtype or x.dtype), device or x.device, requires_grad)
+    kind = dtypes.as_dtype(dtype or x.dtype)
+    return beside(x, full(sizes(size), value, kind, device or x.device, requires_grad))
 
 
 def _on_device(x: Tensor, device: Device) -> Tensor:

@@ -24,6 +24,7 @@ from tenon.tensors.index_parsing import (
     drop_leading_ones,
     fills_by_mask,
     layout_of,
+    least_index,
     result_shape,
     selects_all,
     split,
@@ -74,6 +75,11 @@ class Indexing(Family):
         if layout is None:
             if isinstance(value, Value) and value.raw.ndim > 0:
                 value = drop_leading_ones(value, basic, self)
+            if self._backend.own is not self._backend:  # a view of a sharded axis would be a copy
+                inplace(
+                    f.place, self, value if isinstance(value, Value) else self.new_tensor(value), key=basic
+                )
+                return
             if (
                 SLOT.top is None
                 and not (MODE.enabled and (self._tracks() or _tracks(value)))
@@ -121,8 +127,8 @@ class Indexing(Family):
         index = index.reshape(-1)
         if not self.raw.ndim:
             return self.reshape(1)[index].reshape(())
-        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:
-            raise IndexRangeError(f"index out of range in self: {int(index.raw.min())} (dimension {dim})")
+        if (least := least_index(index)) < 0:
+            raise IndexRangeError(f"index out of range in self: {least} (dimension {dim})")
         return f.take(self, index, layout=layout_of(axis, self.raw.ndim))
 
     @as_function(out="exact", memory="apart")
@@ -222,11 +228,10 @@ class Indexing(Family):
     def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """Return a copy with slice ``i`` of ``source`` along ``dim`` written to slice ``index[i]``."""
         only_tensors(source)
-        if index.raw.size and self.device.type != "meta" and int(index.raw.min()) < 0:
+        if (least := least_index(index)) < 0:
             size = self.raw.shape[dim] if self.raw.ndim else 1
             raise IndexRangeError(
-                f"index_copy_(): index {int(index.raw.min())} is out of bounds for dimension {dim} with size"
-                f" {size}"
+                f"index_copy_(): index {least} is out of bounds for dimension {dim} with size {size}"
             )
         return self._put_along(dim, index, source)
 

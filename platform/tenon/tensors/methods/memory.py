@@ -15,6 +15,7 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, CaptureError, DeviceError, GradError, ShapeError
+from tenon.kernels.whole_arrays import beside
 from tenon.tensors.extensions import EXTENSIONS
 from tenon.tensors.layout import check_layout
 from tenon.tensors.methods.family import Family
@@ -99,7 +100,8 @@ class Memory(Family):
 
     def storage_offset(self) -> int:
         """Return the number of elements between the start of the storage and this tensor's first element."""
-        return int(memory_of(self.raw)[1]) if hasattr(self.raw, "strides") else 0
+        whole = self._backend.own is self._backend
+        return int(memory_of(self.raw)[1]) if whole and hasattr(self.raw, "strides") else 0
 
     def untyped_storage(self) -> UntypedStorage:
         """Return the storage that this tensor and all its aliases view, as bytes."""
@@ -256,9 +258,10 @@ class Memory(Family):
         check_layout("new_empty_strided", rest)
         from tenon.tensors.creation.factories import empty_strided
 
-        return empty_strided(
+        made = empty_strided(
             size, stride, dtype=dtype or self.dtype, device=device or self.device, requires_grad=requires_grad
         )
+        return beside(self, made)
 
 
 def _check_source(x: Tensor, source: Tensor | UntypedStorage | TypedStorage) -> None:

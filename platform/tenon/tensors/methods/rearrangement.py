@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tenon.engine.op import table as f
 from tenon.errors import ShapeError
 from tenon.kernels.shapes import normalize_axis
+from tenon.kernels.whole_arrays import beside
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
@@ -75,7 +76,7 @@ class Rearrangement(Family):
 
         x: Tensor = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else normalize_axis(dim, self.raw.ndim)
-        return x.index_select(axis, repeat_indices(x, repeats, axis))
+        return x.index_select(axis, beside(x, repeat_indices(x, repeats, axis)))
 
     @as_function()
     def narrow_copy(self, dim: int, start: Tensor | int, length: int) -> Tensor:

@@ -1,0 +1,23 @@
+"""PyTorch's path ``torch.distributed.tensor.experimental``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tenon.distributed.tensor.mesh_backend import IMPLICIT
+
+__all__ = ["implicit_replication"]
+
+
+@contextlib.contextmanager
+def implicit_replication() -> Iterator[None]:
+    """Inside the ``with`` block, plain tensors in ops with DTensors are replicated, instead of an error.
+
+    Every rank has to pass the same values, which is not checked.
+    """
+    token = IMPLICIT.set(True)
+    try:
+        yield
+    finally:
+        IMPLICIT.reset(token)
