@@ -28,6 +28,9 @@ def validated(**options: Any) -> dict[str, Any]:
     ValueError if one is out of its range, RuntimeError if flags contradict each other. Betas that are
     1-element tensors become 0-d.
     """
+    for name, value in options.items():
+        if isinstance(value, complex):
+            raise TypeError(f"{name} must be a real number, not {value}")
     learning_rate(options["lr"])
     if "betas" in options:
         options["betas"] = betas(options["betas"])

@@ -80,6 +80,11 @@ NUMBERS = {
 }
 
 
+def test_numbers_are_real():
+    with pytest.raises(TypeError, match="lambd must be a real number, not 1j"):
+        tenon.optim.ASGD([tenon.nn.Parameter(tenon.ones(1))], lambd=1j)
+
+
 def test_numbers_are_not_strings():
     classes = {
         cls

@@ -82,6 +82,12 @@ def test_a_bad_value_is_refused_with_its_path_and_value():
     )
 
 
+@pytest.mark.parametrize("name", [".m:Net", "m..n:Net", "m:", ":Net", "m:Net:x", "m m:Net", "m:Net."])
+@pytest.mark.parametrize("key", ["model", "data", "loss"])
+def test_a_target_that_is_no_name_in_a_module_is_refused(key, name):
+    assert refused({key: name}) == f'{key} = {name!r}: expected "package.module:name"'
+
+
 def test_a_target_without_a_colon_is_refused():
     assert refused({"model": "just_a_name"}) == "model = 'just_a_name': expected \"package.module:name\""
 

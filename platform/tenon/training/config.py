@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
 _SHOWN, _LONGEST_NAME = 5, 80
 #: Of each epoch's generator, the seed is this times 1,000,003, which has to fit in 64 bits.
 _LARGEST_SEED = 1 << 43
+
+
+#: A module by its absolute name, and a name in it.
+_TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
 class _Section(BaseModel):
@@ -170,8 +175,15 @@ class RunConfig(_Section):
     @field_validator("model", "data")
     @classmethod
     def _check_target(cls, value: str | None) -> str | None:
-        if value is not None and (value.count(":") != 1 or not all(value.split(":"))):
+        if value is not None and not _TARGET.fullmatch(value):
             raise ValueError('expected "package.module:name"')
+        return value
+
+    @field_validator("loss")
+    @classmethod
+    def _check_loss(cls, value: str) -> str:
+        if ":" in value:
+            cls._check_target(value)
         return value
 
     @field_validator("shards")
