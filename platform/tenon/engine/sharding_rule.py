@@ -31,8 +31,10 @@ class ShardingRule:
     inputs: tuple[Factors, ...]
     outputs: tuple[Factors, ...]
     reduction: str = ""
-    #: Factors that only split into equal parts.
-    even: frozenset[Hashable] = frozenset()
+    #: Factors that only split into equal parts, with the size that the number of parts has to divide.
+    even: tuple[tuple[Hashable, int], ...] = ()
+    #: The kernel takes no empty arrays: every rank needs some elements.
+    filled: bool = False
     #: In which of its inputs the op is linear, so that partial sums may be passed on: "" in none, "jointly"
     #: in all at once (add), "separately" in each while the others are fixed (mul), "first" in the first.
     linear: str = ""
@@ -94,7 +96,7 @@ def reshaped(source: Sequence[int], target: Sequence[int], shape_attr: str = "sh
     """
     before: list[Hashable] = [None] * len(source)
     after: list[Hashable] = [None] * len(target)
-    even = set()
+    even = []
     for left, right in _groups(source, target):
         if len(left) == len(right) == 1:
             before[left[0]] = after[right[0]] = left[0]
@@ -106,11 +108,11 @@ def reshaped(source: Sequence[int], target: Sequence[int], shape_attr: str = "sh
         factor = big_left[0]
         before[factor] = after[big_right[0]] = factor
         if len(big_left) > 1 or len(big_right) > 1:
-            even.add(factor)
+            even.append((factor, math.gcd(source[factor], target[big_right[0]])))
     return ShardingRule(
         (tuple(before),),
         (tuple(after),),
-        even=frozenset(even),
+        even=tuple(even),
         linear="jointly",
         moves=True,
         shape_attr=shape_attr,
@@ -129,7 +131,7 @@ def _groups(source: Sequence[int], target: Sequence[int]) -> list[tuple[list[int
         while True:
             if size == other and left and right:
                 break
-            if size <= other and i < len(source):
+            if i < len(source) and (not left or (size < other and right)):
                 size, i = size * source[i], i + 1
                 left.append(i - 1)
             elif j < len(target):

@@ -78,7 +78,9 @@ def _rule(like: Operand, groups: int, first: str, second: str, result: str) -> S
     space = (None,) * (len(like.shape) - 2)
     o, c = ("o", "c") if groups == 1 else (None, None)
     factors = {"x": ("n", c, *space), "weight": (o, c, *space), "g": ("n", o, *space)}
-    return ShardingRule((factors[first], factors[second]), (factors[result],), "sum", linear="separately")
+    return ShardingRule(
+        (factors[first], factors[second]), (factors[result],), "sum", linear="separately", filled=True
+    )
 
 
 class Conv(Primitive):
@@ -284,7 +286,7 @@ class Convolution(Composite):
         """Samples follow ``x``, channels ``weight``; its parts add up over parts of the input channels."""
         space = (None,) * (len(weight.shape) - 2)
         o = "o" if groups == 1 else None
-        return ShardingRule((("n", None, *space), (o, None, *space), (o,)), (("n", o, *space),))
+        return ShardingRule((("n", None, *space), (o, None, *space), (o,)), (("n", o, *space),), filled=True)
 
     def decompose(self, f, x, weight, bias, *, stride, padding, dilation, groups):
         result = f.conv(x, weight, stride=stride, padding=padding, dilation=dilation, groups=groups)

@@ -30,7 +30,8 @@ class Reduction(Primitive):
 
     def sharding_rule(self, x, *, axes, keepdims=False):
         """The other axes are independent; results of equal parts of ``axes`` are combined."""
-        even = frozenset(axes if self.reduction in ("avg", "max", "min") else ())
+        divides = self.reduction in ("avg", "max", "min")
+        even = tuple((a, x.shape[a]) for a in axes) if divides else ()
         return reduced(x.shape, axes, keepdims, self.reduction, linear=self.linear, even=even)
 
     def infer(self, x: Aval, *, axes: tuple[int, ...], keepdims: bool = False) -> Aval:

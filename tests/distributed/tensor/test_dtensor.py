@@ -472,6 +472,64 @@ def test_methods_that_make_their_own_indices():
     assert on_ranks(work) == [expected] * 2
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize(
+    "shape", [(2, 6, 2, 8), (2, 6, 8, 2), (3, 2, 2, 16), (12, 16), (1, 2, 6, 16)], ids=str
+)
+def test_views_that_split_an_axis(axis, shape):
+    whole = torch.arange(192.0).reshape(2, 6, 16)
+
+    def work(mesh):
+        d = distribute_tensor(whole, mesh, [Shard(axis)])
+        return torch.equal(d.reshape(shape).full_tensor(), whole.reshape(shape))
+
+    assert all(on_ranks(work, 4)) and all(on_ranks(work, 3))
+
+
+@pytest.mark.parametrize("placed", [[Shard(0)], [Shard(1)]])
+def test_convolutions_and_pools_with_fewer_channels_than_ranks(placed):
+    x, w = torch.randn(2, 3, 8), torch.randn(3, 3, 3)
+
+    def forward(x, w):
+        return nn.functional.max_pool1d(nn.functional.conv1d(x, w), 2).square().sum()
+
+    a, b = x.clone().requires_grad_(), w.clone().requires_grad_()
+    forward(a, b).backward()
+
+    def work(mesh):
+        d, v = (distribute_tensor(t, mesh, placed).requires_grad_() for t in (x, w))
+        forward(d, v).backward()
+        return d.grad.full_tensor(), v.grad.full_tensor()
+
+    for found in on_ranks(work, 4):
+        for grad, expected in zip(found, (a.grad, b.grad), strict=True):
+            torch.testing.assert_close(grad, expected)
+
+
+def test_random_functions_of_dtensors_return_dtensors():
+    def work(mesh):
+        d = distribute_tensor(torch.full((4, 3), 0.5), mesh, [Shard(0)])
+        drawn = [torch.bernoulli(d), torch.normal(d, d), torch.poisson(d), torch.multinomial(d, 2)]
+        return [type(x) for x in drawn], [tuple(x.shape) for x in drawn]
+
+    assert on_ranks(work) == [([DTensor] * 4, [(4, 3)] * 3 + [(4, 2)])] * 2
+
+
+def test_an_error_in_a_backward_pass_is_the_error_that_is_raised():
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise ShapeError("of the backward pass")
+
+    d = sharded(init_device_mesh("cpu", (1,))).requires_grad_()
+    with pytest.raises(ShapeError, match="of the backward pass"):
+        Failing.apply(d).square().sum().backward()
+
+
 def test_contiguous_is_about_the_part():
     def work(mesh):
         d = sharded(mesh).T

@@ -252,6 +252,18 @@ def test_distribute_module_converts_inputs_and_outputs():
         torch.testing.assert_close(out, base(x))
 
 
+def test_functions_for_inputs_may_omit_the_module():
+    def work(communicator):
+        mesh = init_device_mesh("cpu", (1,))
+        with pytest.warns(FutureWarning, match="Deprecating input_fn"):
+            model = distribute_module(
+                nn.Linear(5, 2), mesh, input_fn=lambda inputs, mesh: (distribute_tensor(inputs[0], mesh),)
+            )
+        return model(torch.ones(4, 5)).placements
+
+    assert run_ranks(1, work) == [(Replicate(),)]
+
+
 def test_checkpointed_and_autocast_forwards():
     torch.manual_seed(0)
     base, x = mlp(), torch.randn(4, 5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypedDict, Unpack
@@ -132,11 +134,27 @@ def distribute_module(
             partition_fn(name, submodule, mesh)
         _replicate(submodule, mesh)
     if input_fn is not None:
-        module.register_forward_pre_hook(lambda m, inputs: input_fn(m, inputs, mesh))
+        convert = _with_module(input_fn, "input_fn")
+        module.register_forward_pre_hook(lambda m, inputs: convert(m, inputs, mesh))
     if output_fn is not None:
-        module.register_forward_hook(lambda m, inputs, outputs: output_fn(m, outputs, mesh))
+        convert_back = _with_module(output_fn, "output_fn")
+        module.register_forward_hook(lambda m, inputs, outputs: convert_back(m, outputs, mesh))
     module._distribute_module_applied = True
     return module
+
+
+def _with_module(function: ConvertFunction, name: str) -> ConvertFunction:
+    """``function``, or for PyTorch's older form without the module one that takes it."""
+    if len(inspect.signature(function).parameters) != 2:
+        return function
+    warnings.warn(
+        f"Deprecating {name} that takes two arguments (inputs, device_mesh), please use {name} that takes in"
+        " (module, inputs, device_mesh) instead!",
+        FutureWarning,
+        stacklevel=3,
+    )
+    older: Callable[[Forwarded, DeviceMesh], Forwarded] = function  # type: ignore[assignment]
+    return lambda module, value, mesh: older(value, mesh)
 
 
 def _replicate(module: Module, mesh: DeviceMesh) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 
 from tenon.autograd.function import Function
 from tenon.autograd.function_context import FunctionCtx
+from tenon.compat.overriding import PLAIN
 from tenon.distributed.device_mesh import DeviceMesh, current_mesh
 from tenon.distributed.tensor.chunks import local_part
 from tenon.distributed.tensor.mesh_backend import MeshBackend, mesh_backend
@@ -181,6 +182,10 @@ class DTensor(Tensor, plain=True):
         """Raise, as ``untyped_storage``."""
         raise self._refused("data_ptr()")
 
+    def as_strided(self, *args: object, **kwargs: object) -> Any:  # never returns
+        """Raise, as ``untyped_storage``."""
+        raise self._refused("as_strided()")
+
     def _refused(self, what: str) -> UnsupportedError:
         return UnsupportedError(
             f"{what} is not supported for DTensors, of which this rank has a part of"
@@ -223,6 +228,7 @@ class DTensorParameter(DTensor, Parameter, plain=True):
         return "Parameter containing:\n" + DTensor.__repr__(self)
 
 
+PLAIN.update((DTensor, DTensorParameter))
 MeshBackend.tensor_type = DTensor
 MeshBackend.parameter_type = DTensorParameter
 

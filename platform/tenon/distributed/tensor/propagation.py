@@ -97,6 +97,7 @@ class _Splits:
                 if factor is not None:
                     self.sizes.setdefault(factor, []).append(size)
         self.outputs = {f for own in rule.outputs for f in own}
+        self.even = dict(rule.even)
 
     def possible(self, count: int) -> list[Hashable]:
         """The factors that ``count`` ranks can split."""
@@ -104,7 +105,8 @@ class _Splits:
             factor
             for factor, sizes in self.sizes.items()
             if (factor in self.outputs or self.rule.reduction)
-            and (factor not in self.rule.even or all(size % count == 0 for size in sizes))
+            and self.even.get(factor, 0) % count == 0
+            and not (self.rule.filled and any(chunk_of(size, count, count - 1)[1] == 0 for size in sizes))
         ]
 
     def note(self, way: Way, count: int) -> None:
@@ -112,6 +114,7 @@ class _Splits:
         for own, placement in zip(self.factors, way.inputs, strict=True):
             if isinstance(placement, Shard):
                 factor = own[placement.dim]
+                self.even[factor] = self.even.get(factor, 0) // count
                 self.sizes[factor] = [chunk_of(size, count, 0)[1] for size in self.sizes[factor]]
                 return
 

@@ -22,7 +22,7 @@ class AdaptiveAvgPool(Primitive):
 
     def sharding_rule(self, x, *, sizes):
         """Samples and channels are independent."""
-        return along(x.shape, range(-len(sizes), 0), linear="jointly")
+        return along(x.shape, range(-len(sizes), 0), linear="jointly", filled=True)
 
     def infer(self, x, *, sizes):
         """Batch, channels, ``sizes``."""

@@ -153,7 +153,7 @@ class MaxPool(Primitive):
 
     def sharding_rule(self, x, *, kernel, **attrs):
         """Samples and channels are independent."""
-        return along(x.shape, range(-len(kernel), 0))
+        return along(x.shape, range(-len(kernel), 0), filled=True)
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """The pooled sizes."""
@@ -190,7 +190,7 @@ class MaxPoolGrad(Primitive):
 
     def sharding_rule(self, g, x, out, *, kernel, **attrs):
         """Samples and channels are independent."""
-        return along(x.shape, range(-len(kernel), 0), inputs=3)
+        return along(x.shape, range(-len(kernel), 0), inputs=3, filled=True)
 
     def infer(self, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
         """The pooled input's shape."""
@@ -238,7 +238,7 @@ class MaxPoolIndices(Primitive):
 
     def sharding_rule(self, x, *, kernel, **attrs):
         """Samples and channels are independent."""
-        return along(x.shape, range(-len(kernel), 0))
+        return along(x.shape, range(-len(kernel), 0), filled=True)
 
     def infer(self, x, *, kernel, stride, padding, dilation, ceil_mode=False):
         """int64 in pooled sizes."""
@@ -279,7 +279,7 @@ class AvgPool(Primitive):
 
     def sharding_rule(self, x, *, kernel, **attrs):
         """Samples and channels are independent."""
-        return along(x.shape, range(-len(kernel), 0))
+        return along(x.shape, range(-len(kernel), 0), filled=True)
 
     def infer(self, x, *, kernel, stride, padding, ceil_mode=False, include_pad=True, divisor=None):
         """The pooled sizes."""
@@ -348,7 +348,7 @@ class AvgPoolGrad(Primitive):
 
     def sharding_rule(self, g, *, shape, kernel, **attrs):
         """Samples and channels are independent."""
-        return along(shape, range(-len(kernel), 0), linear="jointly", shape_attr="shape")
+        return along(shape, range(-len(kernel), 0), linear="jointly", shape_attr="shape", filled=True)
 
     def infer(self, g, *, shape, **attrs):
         """The pooled input's shape."""

@@ -292,10 +292,11 @@ def _normal_of_tensors(
         numbers = tuple((name, value) for name, value in given.items() if not isinstance(value, Value))
         kind = next(iter(tensors.values())).dtype
         draw = Draw("normal", shape, kind.numpy, numbers, tuple(tensors), generator=generator)
-        drawn: Tensor = WATCHERS.recorder.host_draw(draw, *tensors.values())
-        return drawn
+        recorded: Tensor = WATCHERS.recorder.host_draw(draw, *tensors.values())
+        return recorded
     parts = given | {name: value._backend.to_host(value.raw) for name, value in tensors.items()}
-    return wrap(random.normal(generator, mean=parts["mean"], std=parts["std"]), target)
+    drawn = wrap(random.normal(generator, mean=parts["mean"], std=parts["std"]), target)
+    return beside(next(iter(tensors.values())), drawn)
 
 
 _BARE = (rand, randint, randn, randperm)

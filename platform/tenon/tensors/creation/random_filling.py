@@ -12,6 +12,7 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.op import table
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
+from tenon.kernels.whole_arrays import beside
 from tenon.random.draws import BROADCAST, Draw
 from tenon.random.weighted import check_multinomial
 from tenon.tensors.creation.create import wrap
@@ -52,6 +53,8 @@ def draw_into(
         tracked = MODE.enabled and x.requires_grad  # the overwritten values get a gradient of zeros
         host = x.raw if isinstance(x.raw, np.ndarray) else np.empty(x.raw.shape, x.raw.dtype)
         host = np.empty_like(host) if tracked else host
+        if x._backend.own is not x._backend:
+            named = {n: x._backend.to_host(v) if hasattr(v, "shape") else v for n, v in named.items()}
         function(generator, out=host, **named)
         if tracked:
             return inplace(table.copy, x, Value.make(x._backend.from_host(host, x.device), x._backend))
@@ -81,7 +84,7 @@ def draw_multinomial(x: Tensor, num_samples: int, replacement: bool, generator: 
         drawn: Tensor = WATCHERS.recorder.host_draw(draw, x.detach())
         return drawn
     host = x._backend.to_host(x.raw)
-    return wrap(random.multinomial(generator, host, num_samples, replacement), x.device)
+    return beside(x, wrap(random.multinomial(generator, host, num_samples, replacement), x.device))
 
 
 def draw_from(
@@ -98,6 +101,5 @@ def draw_from(
     if WATCHERS.recorder is not None:
         drawn: Tensor = WATCHERS.recorder.host_draw(draw, *(parameters[n].detach() for n in draw.arrays))
         return drawn
-    return wrap(
-        draw(*(x._backend.to_host(x.raw) for n in draw.arrays for x in (parameters[n],))), like.device
-    )
+    hosts = (x._backend.to_host(x.raw) for n in draw.arrays for x in (parameters[n],))
+    return beside(like, wrap(draw(*hosts), like.device))
