@@ -63,6 +63,17 @@ def test_tracing_is_timed(tmp_path):
     assert len(found["results"]) == 14 and all(r["ms"] > 0 for r in found["results"])
 
 
+@pytest.mark.slow
+@pytest.mark.oracle
+def test_ops_on_dtensors_are_timed(tmp_path):
+    pytest.importorskip("torch")
+
+    found = run("dtensor.py", "--rounds", "0", "--number", "2", tmp_path=tmp_path)
+
+    assert list(found) == ["add", "matmul", "sum", "view", "step of an MLP"]
+    assert all(time > 0 for row in found.values() for time in row.values())
+
+
 @pytest.mark.oracle
 @pytest.mark.manual
 def test_every_row_of_the_bench_of_the_cpu_is_measured_or_says_why_not(tmp_path):
