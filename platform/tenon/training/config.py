@@ -265,7 +265,7 @@ def _check_finite(section: str, options: object) -> None:
     """ConfigError for infinite numbers among the options of a component."""
     for key, value in options.items() if isinstance(options, Mapping) else ():
         if isinstance(value, float) and math.isinf(value):
-            raise ConfigError(f"{dotted((section, key))} = {value}: must be finite")
+            raise ConfigError(f"{dotted((*section.split('.'), key))} = {value}: must be finite")
 
 
 def _merge(into: Table, layer: Mapping[str, object]) -> None:

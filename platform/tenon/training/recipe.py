@@ -244,7 +244,7 @@ def _build(make: Callable[..., Built], options: Table, section: str) -> Built:
                 if len(options) > 1:
                     continue
             raise ConfigError(
-                f"{dotted((section, name))} = {shortened(value)}: {_one_line(error)}"
+                f"{dotted((*section.split('.'), name))} = {shortened(value)}: {_one_line(error)}"
             ) from error
         raise ConfigError(f"{section} = {shortened(options)}: {_one_line(error)}") from error
 
@@ -272,7 +272,7 @@ def _check_types(cls: type, options: Mapping[str, object], section: str) -> None
             continue  # a type that TOML cannot express
         except ValidationError as error:
             raise ConfigError(
-                f"{dotted((section, name))} = {shortened(value)}: {error.errors()[0]['msg']}"
+                f"{dotted((*section.split('.'), name))} = {shortened(value)}: {error.errors()[0]['msg']}"
             ) from None
 
 
@@ -304,4 +304,6 @@ def check_options(
         return
     for name in options:
         if name not in parameters or name in skip:
-            raise ConfigError(unknown_key([section, name], [n for n in parameters if n not in skip]))
+            raise ConfigError(
+                unknown_key([*section.split("."), name], [n for n in parameters if n not in skip])
+            )
