@@ -6,7 +6,7 @@ Another part of tenon asks these questions where it reads or writes the memory o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from tenon.device import Device
 from tenon.engine.op import Op
 from tenon.engine.types import Arguments, Array
 from tenon.engine.value import Value
-
-if TYPE_CHECKING:
-    pass
 
 
 class WholeArrays:

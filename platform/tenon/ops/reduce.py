@@ -30,7 +30,7 @@ class Reduction(Primitive):
 
     def sharding_rule(self, x, *, axes, keepdims=False):
         """The other axes are independent; results of equal parts of ``axes`` are combined."""
-        divides = self.reduction in ("avg", "max", "min")
+        divides = self.reduction in ("avg", "max", "min") and not self.boolean  # any() of none is False
         even = tuple((a, x.shape[a]) for a in axes) if divides else ()
         return reduced(x.shape, axes, keepdims, self.reduction, linear=self.linear, even=even)
 
@@ -190,7 +190,7 @@ class Any_(_Logic):
 
     name = "any"
     joined_by = "logical_or"
-    reduction = "sum"
+    reduction = "max"
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """NumPy's ``any``."""
@@ -202,7 +202,7 @@ class All_(_Logic):
 
     name = "all"
     joined_by = "logical_and"
-    reduction = "product"
+    reduction = "min"
 
     def forward(self, xp, x, *, axes, keepdims=False):
         """NumPy's ``all``."""

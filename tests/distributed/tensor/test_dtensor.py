@@ -268,6 +268,16 @@ def test_python_numbers_of_partial_results_are_those_of_the_whole():
     assert on_ranks(work) == [(66, 11, 11, True, False, 5.5)] * 2
 
 
+def test_results_of_any_and_all_are_not_added_up():
+    def work(mesh):
+        above = sharded(mesh) > 1
+        return above.any(0).sum().item(), above.all(0).sum().item(), above.any(0).to(torch.int64).sum().item()
+
+    above = X > 1
+    expected = above.any(0).sum().item(), above.all(0).sum().item(), above.any(0).sum().item()
+    assert on_ranks(work, 3) == [expected] * 3
+
+
 def test_double_backward():
     def work(mesh):
         d = sharded(mesh).requires_grad_()

@@ -23,6 +23,8 @@ from tenon.kernels.backend import Kernel
 if TYPE_CHECKING:
     from tenon.distributed.tensor.mesh_backend import MeshBackend
 
+#: The number of choices that are kept of an op: more have sizes that differ in every step.
+MOST_CHOICES = 4096
 #: The ops that have warned that they gather their inputs.
 WARNED: set[str] = set()
 
@@ -67,6 +69,8 @@ class Sharded:
         except TypeError:  # an attr that cannot be hashed
             return self._choose(args, attrs)
         if found is None:
+            if len(self.choices) >= MOST_CHOICES:
+                self.choices.clear()
             found = self.choices[key] = self._choose(args, attrs)
         return found
 
