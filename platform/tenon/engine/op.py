@@ -232,12 +232,13 @@ class Op:
         raise NotInferable(self)
 
     def sharding_rule(self, *args: Operand, **attrs: Attr) -> ShardingRule | None:
-        """How the axes of the results follow from those of the inputs, from their avals; None if unknown: the
-        inputs of a call on sharded tensors are gathered then. An elementwise op needs to define none."""
+        """How the axes of the results follow from those of the inputs, by their avals; None: not known."""
         return pointwise_rule(self, args, attrs) if self.kind is Kind.ELEMENTWISE else None
 
     #: ``in_parts(f, *args, **attrs)`` computes a primitive by other ops, where it has no sharding rule.
     in_parts: ClassVar[OpFunction | None] = None
+    #: ``masked(f, *args, start, size, **attrs)`` is for ops whose rule has a factor that is ``looked_up``.
+    masked: ClassVar[OpFunction | None] = None
 
     def expression_for(self, args: Sequence[object], attrs: Mapping[str, object]) -> str | None:
         """The expression of a call. An array operand may be any object with its dtype, or ``...`` where that

@@ -469,6 +469,34 @@ def test_only_what_is_needed_is_communicated(calls, compute, expected):
     assert calls[1:] == expected
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_table_that_is_sharded_by_rows_stays_where_it_is(calls, ranks):
+    table, indices = torch.randn(5, 3), torch.tensor([[0, 4, 2], [1, 4, 4]])
+    plain = table.clone().requires_grad_()
+    expected = nn.functional.embedding(indices, plain)
+    expected.square().sum().backward()
+
+    def work(mesh):
+        d = distribute_tensor(table, mesh, [Shard(0)]).requires_grad_()
+        places = distribute_tensor(indices, mesh)
+        mesh.get_group().barrier()
+        if mesh.get_rank() == 0:
+            calls.append(None)
+        out = nn.functional.embedding(places, d)
+        silent = list(calls)
+        out.square().sum().backward()
+        with pytest.raises(IndexError, match=r"index 5, but the table has 5 rows"):
+            nn.functional.embedding(places + 1, d)
+        return silent, out.placements, out.full_tensor(), d.grad.full_tensor()
+
+    results = on_ranks(work, ranks)
+    assert results[0][0] == [None]
+    for _, placements, out, grad in results:
+        assert placements == (Partial(),)
+        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(grad, plain.grad)
+
+
 def test_methods_that_make_their_own_indices():
     def work(mesh):
         d = sharded(mesh)

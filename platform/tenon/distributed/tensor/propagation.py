@@ -141,6 +141,11 @@ def _ways(
         )
         if all(factor in own or rule.reduction for own in rule.outputs):
             yield Way(inputs, outputs)
+    if rule.looked_up is not None:
+        inputs = tuple(
+            Shard(own.index(rule.looked_up)) if rule.looked_up in own else whole for own in factors
+        )
+        yield Way(inputs, (Partial(),) * len(rule.outputs))
     for kind in dict.fromkeys(p for p in now if isinstance(p, Partial)):
         yield from _partial_ways(rule, kind, len(factors), specs)
 

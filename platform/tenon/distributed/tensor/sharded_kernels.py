@@ -10,9 +10,10 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING
 
+from tenon.distributed.tensor.chunks import local_part
 from tenon.distributed.tensor.placement_types import Replicate
 from tenon.distributed.tensor.propagation import Choice, Spec, choose
-from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient
+from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient, sharded_axes
 from tenon.engine.aval import Aval, aval_of
 from tenon.engine.op import Composite, Op
 from tenon.engine.sharding_rule import Factors, ShardingRule
@@ -117,7 +118,9 @@ class Sharded:
             attrs = {**attrs, rule.shape_attr: backend.part_of(whole, choice.outputs[0])}
         if not backend.member:
             return self._absent(args, attrs, choice)
-        result = self._local(parts, attrs)
+        result = self._looked_up(rule, choice, args, parts, attrs)
+        if result is None:
+            result = self._local(parts, attrs)
         sizes = _factor_sizes(rule, args)
         several = isinstance(result, tuple)
         wrapped = []
@@ -139,6 +142,24 @@ class Sharded:
                 array.copy_of_axis = op.name if moved else args[0].copy_of_axis
             wrapped.append(array)
         return tuple(wrapped) if several else wrapped[0]
+
+    def _looked_up(
+        self, rule: ShardingRule, choice: Choice, args: Arguments, parts: list[Operand], attrs: Attrs
+    ) -> Operand | None:
+        """The result of a look-up in a part of an input; None if no looked-up axis is split."""
+        if rule.looked_up is None:
+            return None
+        mesh, device = self.backend.mesh, self.backend.device
+        for a, factors, placements in zip(args, rule.inputs, choice.inputs, strict=True):
+            if placements is None or rule.looked_up not in factors:
+                continue
+            axis = factors.index(rule.looked_up)
+            if axis not in sharded_axes(placements):
+                return None
+            _, offset = local_part(a.shape, placements, mesh.shape, mesh.get_coordinate() or ())
+            assert self.op.masked is not None
+            return self.op.masked(device.raw, *parts, start=offset[axis], size=a.shape[axis], **attrs)
+        return None
 
     def _placed(
         self, rule: ShardingRule, choice: Choice, index: int, local: Array

@@ -26,6 +26,15 @@ def _check(weight: Operand, indices: Operand) -> None:
         raise ShapeError(f"'weight' must be 2-D, got {list(weight.shape)} (embedding).")
 
 
+def _check_range(low: int, high: int, rows: int) -> None:
+    """Raise IndexRangeError unless indices from ``low`` to ``high`` are rows of the table."""
+    if low < 0 or high >= rows:
+        raise IndexRangeError(
+            f"index out of range in self: embedding got index {low if low < 0 else high}, but the"
+            f" table has {rows} rows (0 to {rows - 1}). Check num_embeddings and the vocabulary."
+        )
+
+
 class Embedding(Primitive):
     """``weight[indices]``, a copy; no gradient reaches row ``padding_idx`` (-1: none)."""
 
@@ -35,9 +44,22 @@ class Embedding(Primitive):
     saved_names = {"scale_grad_by_freq": attr("by_frequency"), "sparse": always(False)}
 
     def sharding_rule(self, weight, indices, *, padding_idx=-1, by_frequency=False):
-        """Rows of the result follow the indices, columns the table."""
+        """Rows of the result follow the indices, columns the table; parts of the table add up."""
         rows = numbered(indices.shape)
-        return ShardingRule(((None, "d"), rows), ((*rows, "d"),), linear="first")
+        return ShardingRule((("v", "d"), rows), ((*rows, "d"),), linear="first", looked_up="v")
+
+    def masked(self, f, weight, indices, *, start, size, padding_idx=-1, by_frequency=False):
+        """The rows that a part of the table has, and zeros."""
+        _check(weight, indices)
+        if indices.size and not isinstance(indices, Aval):
+            _check_range(int(indices.min()), int(indices.max()), size)
+        own = f.sub(indices, start)
+        inside = f.logical_and(f.ge(own, 0), f.lt(own, weight.shape[0]))
+        inside = f.reshape(inside, shape=(*indices.shape, 1))
+        if not weight.shape[0]:
+            return f.new_full(weight, shape=(*indices.shape, weight.shape[1]), value=0)
+        safe = f.clamp(own, 0, weight.shape[0] - 1)
+        return f.where(inside, f.embedding(weight, safe), 0)
 
     def infer(self, weight, indices, *, padding_idx=-1, by_frequency=False):
         """One row per index."""
@@ -50,11 +72,7 @@ class Embedding(Primitive):
         rows = weight.shape[0]
         if indices.size:
             low, high = int(indices.min()), int(indices.max())
-            if low < 0 or high >= rows:
-                raise IndexRangeError(
-                    f"index out of range in self: embedding got index {low if low < 0 else high}, but the"
-                    f" table has {rows} rows (0 to {rows - 1}). Check num_embeddings and the vocabulary."
-                )
+            _check_range(low, high, rows)
         return xp.take(weight, indices, axis=0)
 
     def vjp_weight(self, f, g, out, weight, indices, *, padding_idx=-1, by_frequency=False):
