@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tenon.distributed import parts as distributed_parts  # noqa: F401 - offered under another name
     from tenon.distributed.communication.communicator import Communicator as Communicator
     from tenon.distributed.replicas.data_parallel import release_parameters as release_parameters
+    from tenon.engine import sharding_rule as sharding_rule
     from tenon.engine.aval import Aval as Aval
     from tenon.engine.interceptor import SLOT
     from tenon.engine.op import Composite as Composite
@@ -215,6 +216,7 @@ _TARGETS = {
     "run_parts": "tenon.training.parts:",
     "runs": "tenon.training.runs:",
     "shape_requests": "tenon.graph.shape_requests:",
+    "sharding_rule": "tenon.engine.sharding_rule:",
     "size_at_least": "tenon.kernels.kernel_table:size_at_least",
     "sources_of": "tenon.graph.graph:sources_of",
     "spell_numbers": "tenon.export.spelled_numbers:spell_numbers",
