@@ -103,7 +103,7 @@ def _newest(folder: Path | None) -> str | None:
 
 def _refuse_another_job(communicator: Communicator, folder: Path, before: str | None) -> None:
     """TrainingError on all ranks if another job has trained in ``folder`` while this one was starting."""
-    answers = communicator.all_gather_bytes(encode(_newest(folder) != before), name="run folder")
+    answers = communicator.all_gather_bytes(encode(_newest(folder) != before), name="newest checkpoint")
     if decode(answers[0]):
         lock.release(folder)
         raise TrainingError(
