@@ -15,7 +15,7 @@ import os
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -80,14 +80,14 @@ class Communicator(ABC):
     def __init__(
         self, rank: int, size: int, local_rank: int | None = None, local_size: int | None = None
     ) -> None:
-        self.rank = rank
-        self.size = size
+        self.rank, self.size = rank, size
         self.local_rank = rank if local_rank is None else local_rank
         self.local_size = size if local_size is None else local_size
         self.ranks = tuple(range(size))
         self.orders = Orders()  # in what orders the ranks have had their tensors, for ``settle``
         self.host = socket.gethostname()
         self.job = f"process-{os.getpid()}"
+        self.kept: dict[Any, Any] = {}  # what other parts keep as long as this group, by keys of their own
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(rank={self.rank}, size={self.size})"

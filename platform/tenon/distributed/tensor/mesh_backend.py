@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextvars
 import warnings
-import weakref
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -29,14 +28,10 @@ from tenon.errors import ArgumentError, TenonWarning
 from tenon.kernels.backend import Backend, Kernel, MemoryStats, backend_for
 
 if TYPE_CHECKING:
-    from tenon.distributed.communication.communicator import Communicator
     from tenon.distributed.device_mesh import DeviceMesh
 
 #: Whether plain tensors beside DTensors are replicated: inside ``implicit_replication``.
 IMPLICIT: contextvars.ContextVar[bool] = contextvars.ContextVar("implicit replication", default=False)
-#: The backends of each rank: one for all equal meshes, so that their tensors combine.
-_BACKENDS: weakref.WeakKeyDictionary[Communicator, dict[tuple[DeviceMesh, Backend], MeshBackend]]
-_BACKENDS = weakref.WeakKeyDictionary()
 
 
 class MeshBackend(Backend):
@@ -202,8 +197,12 @@ def _has_rule(op: Op) -> bool:
 
 
 def mesh_backend(mesh: DeviceMesh, device: Backend) -> MeshBackend:
-    """The backend of tensors that are sharded over ``mesh``, and whose parts are arrays of ``device``."""
-    known = _BACKENDS.setdefault(world.get_communicator(), {})
+    """The backend of tensors that are sharded over ``mesh``, and whose parts are arrays of ``device``.
+
+    There is one for all equal meshes of a rank, so that their tensors combine; it lives as long as the ranks'
+    communicator, which the mesh refers to.
+    """
+    known: dict[tuple[DeviceMesh, Backend], MeshBackend] = world.get_communicator().kept
     backend = known.get((mesh, device))
     if backend is None:
         backend = known[mesh, device] = MeshBackend(mesh, device)
