@@ -15,7 +15,7 @@ from tenon.distributed.tensor.chunks import chunk_of
 from tenon.distributed.tensor.dtensor import DTensor, wrap
 from tenon.distributed.tensor.mesh_backend import MeshBackend, mesh_backend
 from tenon.distributed.tensor.placement_types import Partial, Placement, Shard, normalized
-from tenon.distributed.tensor.redistribution import _rows
+from tenon.distributed.tensor.redistribution import rows_of
 from tenon.engine.aval import Aval
 from tenon.engine.types import Array, Forwarded
 from tenon.errors import ArgumentError
@@ -71,13 +71,9 @@ def distribute_tensor(
         )
     plain = tensor.detach()
     backend = mesh_backend(mesh, plain._backend)
-    local = (
-        plain
-        if not backend.member
-        else Tensor._of(_scattered(plain, backend, placed, src_data_rank), backend.device)
-    )
-    if not backend.member:
-        local = plain[(slice(0),) * plain.ndim] if plain.ndim else plain
+    local = plain
+    if backend.member:
+        local = Tensor._of(_scattered(plain, backend, placed, src_data_rank), backend.device)
     result = wrap(local, mesh, placed, tuple(int(s) for s in plain.shape))
     return result.requires_grad_(tensor.requires_grad)
 
@@ -97,7 +93,7 @@ def _scattered(
         if isinstance(placement, Shard):
             axis = placement.dim
             size = chunk_of(host.shape[axis], count, mesh.get_local_rank(dim))[1]
-            rows = _rows(host, axis, count)
+            rows = rows_of(host, axis, count)
             part = group.scatter(rows, np.empty(rows.shape[1:], rows.dtype), source, name="distribute_tensor")
             host = np.ascontiguousarray(part[(slice(None),) * axis + (slice(size),)])
         else:

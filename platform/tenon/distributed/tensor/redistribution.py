@@ -125,7 +125,7 @@ class _Steps:
         if count > 1:
             size, wide = self._axis_size(dim, axis), self._axis_size(dim, other)
             part = _padded(self.local, axis, -(-size // count))
-            rows = _rows(part, other, count)
+            rows = rows_of(part, other, count)
             rows = self.mesh.get_group(dim).all_to_all(rows, name=self._call("all-to-all")).wait()
             merged = _cut(_merged(rows, axis), axis, size)
             self.local = _cut(merged, other, chunk_of(wide, count, index)[1])
@@ -143,7 +143,7 @@ class _Steps:
         count, index = self._place_of(dim)
         if count > 1:
             size = self._axis_size(dim, axis)
-            rows = _rows(self.local, axis, count)
+            rows = rows_of(self.local, axis, count)
             group = self.mesh.get_group(dim)
             part = group.reduce_scatter(rows, partial.operation, name=self._call("reduce-scatter")).wait()
             self.local = _cut(part, axis, chunk_of(size, count, index)[1])
@@ -176,7 +176,7 @@ def _padded(part: Local, axis: int, size: int) -> Local:
     return np.pad(part, widths)
 
 
-def _rows(part: Local, axis: int, count: int) -> Local:
+def rows_of(part: Local, axis: int, count: int) -> Local:
     """``part`` as ``count`` rows, the equal chunks of ``axis``."""
     chunk = -(-part.shape[axis] // count)
     whole = _padded(part, axis, chunk * count)

@@ -233,8 +233,7 @@ class Drawn:
         whole = device.xp.broadcast_to(device.xp.zeros((), x.dtype), x.shape)
         drawn = backend.replicate(device.kernels[self.op](whole, **attrs))
         if shape is None or tuple(shape) == x.shape:  # type: ignore[arg-type]  # a shape, as the op's rule says
-            placements = tuple(Replicate() if p.is_partial() else p for p in x.placements)
-            return drawn.redistributed(placements, self.op.name)
+            return drawn.redistributed(of_gradient(x.placements), self.op.name)
         return drawn
 
 
