@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import ClassVar, NoReturn
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -119,9 +120,34 @@ class MpiCommunicator(Communicator):
         """
         if not self.overlaps:
             return self.all_reduce(array, op, array, name=name)
+        return self._start(array, lambda beside: beside.all_reduce(array, op, array, name=name))
+
+    def start_all_gather_several(
+        self, arrays: engine.Arrays, outs: engine.Arrays, *, name: str | None = None
+    ) -> engine.Work:
+        """Start gathering, as ``start_all_reduce`` starts a reduction."""
+        if not self.overlaps:
+            return self.all_gather_several(arrays, outs, name=name)
+        return self._start(outs, lambda beside: beside.all_gather_several(arrays, outs, name=name))
+
+    def start_reduce_scatter_several(
+        self,
+        arrays: engine.Arrays,
+        outs: engine.Arrays,
+        op: str = engine.ReduceOp.SUM,
+        *,
+        name: str | None = None,
+    ) -> engine.Work:
+        """Start a reduce-scatter, as ``start_all_reduce`` starts a reduction."""
+        if not self.overlaps:
+            return self.reduce_scatter_several(arrays, outs, op, name=name)
+        return self._start(outs, lambda beside: beside.reduce_scatter_several(arrays, outs, op, name=name))
+
+    def _start(self, result: Any, perform: Callable[[Communicator], object]) -> engine.Work:
+        """Queue ``perform`` for the progress thread, which calls it with a communicator of its own."""
         if self._progress is None:
             self._progress = Progress(type(self)(self._comm, beside=self, nodes=self._nodes))
-        return self._progress.start(array, op, name, self.step)
+        return self._progress.start(result, perform, self.step)
 
     def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate in a shared window if reductions use shared memory, else privately."""
@@ -156,6 +182,22 @@ class MpiCommunicator(Communicator):
     def perform_reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:
         """Reduce-scatter through shared memory or by messages."""
         self._mover.reduce_scatter(source, target, op)
+
+    def perform_all_gather_several(self, sources: engine.Arrays, targets: engine.Arrays) -> None:
+        """Gather through shared memory, without packing; else as one message."""
+        if self._mover is self._memory:
+            self._memory.all_gather_several(sources, targets)
+        else:
+            super().perform_all_gather_several(sources, targets)
+
+    def perform_reduce_scatter_several(
+        self, sources: engine.Arrays, targets: engine.Arrays, op: engine.ReduceOp
+    ) -> None:
+        """Reduce through shared memory, without packing; else as one message."""
+        if self._mover is self._memory:
+            self._memory.reduce_scatter_several(sources, targets, op)
+        else:
+            super().perform_reduce_scatter_several(sources, targets, op)
 
     def perform_all_gather_bytes(self, payload: bytes) -> list[bytes]:
         """Gather by messages on every transport."""

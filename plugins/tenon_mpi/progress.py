@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import queue
 import threading
-
-import numpy as np
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from tenon.extend import Communicator, engine
 
+#: A collective to be called with the communicator of the progress thread.
+Perform: TypeAlias = Callable[[Communicator], object]
+
 
 class Progress:
-    """A thread that runs all-reduces in the order they were started, on a ``communicator`` only it uses."""
+    """A thread that runs collectives in the order they were started, on a ``communicator`` only it uses."""
 
     def __init__(self, communicator: Communicator) -> None:
         self._communicator = communicator
@@ -25,9 +28,9 @@ class Progress:
         self._thread = threading.Thread(target=self._work, name="tenon-mpi progress", daemon=True)
         self._thread.start()
 
-    def start(self, array: np.ndarray, op: str, name: str | None, step: int | None) -> Pending:
-        """Queue an in-place all-reduce of ``array`` and return its handle."""
-        pending = Pending(array, op, name, step)
+    def start(self, result: Any, perform: Perform, step: int | None) -> Pending:
+        """Queue ``perform(communicator)`` and return the handle of its ``result``."""
+        pending = Pending(result, perform, step)
         self._jobs.put(pending)
         return pending
 
@@ -42,27 +45,30 @@ class Progress:
 
 
 class Pending(engine.Work):
-    """A queued all-reduce; ``wait`` raises the exception that it raised in the progress thread."""
+    """A queued collective; ``wait`` raises the exception that it raised in the progress thread."""
 
-    __slots__ = ("_done", "_error", "_name", "_op", "_step")
+    __slots__ = ("_done", "_error", "_perform", "_step")
 
-    def __init__(self, array: np.ndarray, op: str, name: str | None, step: int | None) -> None:
-        super().__init__(array)
-        self._op, self._name, self._step = op, name, step
+    def __init__(self, result: Any, perform: Perform, step: int | None) -> None:
+        super().__init__(result)
+        self._perform: Perform | None = perform
+        self._step = step
         self._done = threading.Event()
         self._error: Exception | None = None
 
     def run(self, communicator: Communicator) -> None:
-        """Perform the all-reduce; called in the progress thread."""
+        """Perform the collective; called in the progress thread."""
         communicator.step = self._step
+        perform, self._perform = self._perform, None
+        assert perform is not None  # a handle is queued once
         try:
-            communicator.all_reduce(self._result, self._op, self._result, name=self._name)
+            perform(communicator)
         except Exception as error:  # Re-raised by `wait`, in the thread that started it.
             self._error = error
         self._done.set()
 
-    def wait(self, timeout: object = None) -> np.ndarray:
-        """Block until the all-reduce has completed and return the array."""
+    def wait(self, timeout: object = None) -> Any:
+        """Block until the collective has completed and return its result."""
         self._done.wait()
         if self._error is not None:
             raise self._error

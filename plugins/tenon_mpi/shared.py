@@ -133,6 +133,41 @@ class SharedMemory:
         for start, stop, staged in self._staged_columns(source):
             engine.reduce_into([rows[self._rank] for rows in staged], op, target[start:stop])
 
+    def all_gather_several(self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> None:
+        """Copy flat arrays of bytes through the staging buffers, many in each buffer."""
+        for parts in batches([source.size for source in sources], 1, self._buffer_bytes):
+            buffer = self._next_buffer()
+            for index, start, stop, at in parts:
+                buffer[self._rank][at : at + stop - start] = sources[index][start:stop]
+            self.barrier.wait()
+            for rank, row in enumerate(buffer):
+                for index, start, stop, at in parts:
+                    targets[index][rank, start:stop] = row[at : at + stop - start]
+
+    def reduce_scatter_several(
+        self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], op: engine.ReduceOp
+    ) -> None:
+        """Stage columns of the rows of the other ranks; each rank reduces its own row."""
+        size, own = self._size, self._rank
+        item = targets[0].dtype.itemsize if targets else 1
+        others = [rank for rank in range(size) if rank != own]
+        for parts in batches([target.size for target in targets], item * size, self._buffer_bytes):
+            buffer = self._next_buffer()
+            blocks = []
+            for index, start, stop, at in parts:
+                end = at + (stop - start) * item * size
+                staged = [
+                    row[at:end].view(targets[index].dtype).reshape(size, stop - start) for row in buffer
+                ]
+                for rank in others:
+                    staged[own][rank] = sources[index][rank, start:stop]
+                blocks.append(staged)
+            self.barrier.wait()
+            for (index, start, stop, _), staged in zip(parts, blocks, strict=True):
+                rows = [rows[own] for rows in staged]
+                rows[own] = sources[index][own, start:stop]
+                engine.reduce_into(rows, op, targets[index][start:stop])
+
     def _staged_columns(self, source: np.ndarray) -> Iterator[tuple[int, int, list[np.ndarray]]]:
         """Stage blocks of columns; yield their bounds and the staged blocks of all ranks."""
         size, dtype = self._size, source.dtype
@@ -244,4 +279,29 @@ def slice_bounds(rank: int, size: int, count: int) -> tuple[int, int]:
     return min(count, lines * rank // size * 64), min(count, lines * (rank + 1) // size * 64)
 
 
-__all__ = ["SharedMemory", "slice_bounds"]
+def batches(counts: Sequence[int], itemsize: int, size: int) -> Iterator[list[tuple[int, int, int, int]]]:
+    """Divide arrays of ``counts`` elements into parts that fill a buffer of ``size`` bytes, in order.
+
+    Yields the parts of each buffer: the array, its first element and end, and the offset in the buffer.
+
+    >>> list(batches([3, 90], 4, 256))
+    [[(0, 0, 3, 0), (1, 0, 32, 128)], [(1, 32, 90, 0)]]
+    """
+    parts: list[tuple[int, int, int, int]] = []
+    at = 0
+    for index, count in enumerate(counts):
+        start = 0
+        while start < count:
+            stop = min(count, start + (size - at) // itemsize)
+            if stop > start:
+                parts.append((index, start, stop, at))
+                at = -(-(at + (stop - start) * itemsize) // LINE) * LINE
+                start = stop
+            if start < count or at >= size:
+                yield parts
+                parts, at = [], 0
+    if parts:
+        yield parts
+
+
+__all__ = ["SharedMemory", "batches", "slice_bounds"]

@@ -14,6 +14,7 @@ from tenon.distributed.communication.reduction import (
     element_op,
     reduce_into,
 )
+from tenon.distributed.communication.several import Arrays
 from tenon.distributed.communication.traffic import Traffic, array_bytes
 from tenon.distributed.communication.world import use_communicator
 from tenon.distributed.processes.launch import DEFAULT, launch
@@ -23,6 +24,7 @@ __all__ = [
     "DEFAULT",
     "FINISH",
     "Array",
+    "Arrays",
     "Call",
     "ReduceOp",
     "Traffic",

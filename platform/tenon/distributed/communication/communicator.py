@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from tenon.distributed.communication import rooted
-from tenon.distributed.communication.arrays import (
-    READ_ONLY,
-    delivered,
-    flat_of,
-    prepared,
-    target_for,
-)
+from tenon.distributed.communication.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
 from tenon.distributed.communication.calls import (
     FINISH,
     Args,
@@ -39,6 +33,7 @@ from tenon.distributed.communication.calls import (
 )
 from tenon.distributed.communication.orders import Orders
 from tenon.distributed.communication.reduction import ReduceOp, check_transferable, dtype_name, reduction_call
+from tenon.distributed.communication.several import SeveralArrays
 from tenon.distributed.communication.traffic import Traffic
 from tenon.distributed.processes import failure
 from tenon.errors import CommunicatorError, ShapeError, UnsupportedError
@@ -52,7 +47,7 @@ if TYPE_CHECKING:
 around_call: AroundCall | None = None
 
 
-class Communicator(ABC):
+class Communicator(SeveralArrays, ABC):
     """A process group: ranks that make the same collective calls in the same order.
 
     ``step`` is the current training step if the caller sets it: it appears in reports, and calls at different
