@@ -37,14 +37,14 @@ class BucketDestination:
         """``f`` with a ``matmul`` that writes into the bucket once."""
         slot = self._slot_of(self._parameter) if self._large else None
         out = None if slot is None else slot[0].offer(slot[1])
-        return f if out is None else _MatmulInto(f, self._parameter._backend, out)
+        return f if out is None else MatmulInto(f, self._parameter._backend, out)
 
     def arrived(self) -> None:
         """Callback of backward after it accumulated the gradient."""
         self._arrived(self._parameter)
 
 
-class _MatmulInto:
+class MatmulInto:
     """The ops of ``f``, with a ``matmul`` that computes its first result into ``out`` if the shapes fit."""
 
     __slots__ = ("_backend", "_f", "_out")

@@ -1,0 +1,357 @@
+"""``fully_shard``: data parallel training in which no rank stores the whole model.
+
+Each rank stores its shard of parameters, gradients and optimizer state. A module's parameters are gathered
+for its forward and backward and released in between; its gradients are averaged over the ranks, each of
+which keeps its shard. The interface is PyTorch's, ``torch.distributed.fsdp``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tenon.distributed.communication import world
+from tenon.distributed.device_mesh import DeviceMesh, init_device_mesh
+from tenon.distributed.fsdp.buffers import BufferPool
+from tenon.distributed.fsdp.parameter_group import AllReduceHook, ParameterGroup
+from tenon.distributed.fsdp.policies import MixedPrecisionPolicy, OffloadPolicy
+from tenon.distributed.fsdp.sharded_parameter import SHARDED_AS, Owner, ShardedParameter
+from tenon.distributed.fsdp.state import STATE, ModuleState, states_of
+from tenon.distributed.replicas.buckets import agree
+from tenon.distributed.tensor.placement_types import Shard
+from tenon.engine.types import Nested
+from tenon.errors import ArgumentError, ModuleError, UnsupportedError
+from tenon.nn.containers import ModuleDict, ModuleList
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter, is_lazy
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
+
+__all__ = ["FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method"]
+
+M = TypeVar("M", Module, list[Module])
+#: Says which axis of a parameter is split; None for the first.
+PlacementFunction = Callable[[Parameter], "Shard | None"]
+
+
+def fully_shard(
+    module: M,
+    *,
+    mesh: DeviceMesh | None = None,
+    reshard_after_forward: bool | int | None = None,
+    shard_placement_fn: PlacementFunction | None = None,
+    mp_policy: MixedPrecisionPolicy | None = None,
+    offload_policy: OffloadPolicy | None = None,
+    ignored_params: Iterable[Parameter] | None = None,
+) -> M:
+    """Shard the parameters of ``module`` over the ranks of ``mesh``, in place; return it.
+
+    Call it on the blocks of a model, then on the model: each call takes the parameters that no earlier one
+    has, and gathers these together. Parameters become ``DTensor``s, split along their first axis, or the one
+    that ``shard_placement_fn`` returns; create the optimizer afterwards. Every rank passes the same module;
+    values are each rank's own, without communication: seed all ranks alike.
+
+    A ``mesh`` of two dimensions replicates over the first and shards over the second; by default it has one,
+    of all ranks. ``reshard_after_forward`` releases the parameters after forward (ZeRO-3), the default but
+    for the outermost module; False keeps them until backward (ZeRO-2: more memory, one gather less); a number
+    keeps them in groups of that many ranks. ``ignored_params`` stay as they are.
+
+    Raises ``ArgumentError`` for parameters without axes, parameters that are sharded already, and modules
+    without ``forward``; ``CollectiveMismatchError`` if ranks pass different modules.
+
+    Source: torch.distributed.fsdp.fully_shard; ZeRO (Rajbhandari et al. 2020).
+
+    >>> import tenon
+    >>> from tenon import nn
+    >>> from tenon.distributed.fsdp import fully_shard
+    >>> model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1))
+    >>> for layer in (model[0], model[2]):
+    ...     layer = fully_shard(layer)
+    >>> model = fully_shard(model)
+    >>> optimizer = tenon.optim.AdamW(model.parameters())
+    >>> model(tenon.ones(2, 4)).sum().backward()
+    >>> optimizer.step()
+    """
+    modules: list[Module] = [module] if isinstance(module, Module) else list(module)
+    for one in modules:
+        _check_module(one)
+    device_mesh = _checked_mesh(mesh, modules)
+    _check_reshard(reshard_after_forward, device_mesh)
+    ignored = {id(p) for p in ignored_params or ()}
+    precision = MixedPrecisionPolicy() if mp_policy is None else mp_policy
+    owners = _owners(modules, ignored)
+    named = [(name, parameter) for name, parameter, _ in owners]
+    communicator = device_mesh.get_group(device_mesh.ndim - 1)
+    options = [f"fully_shard of {', '.join(type(m).__name__ for m in modules)}"]
+    agree(communicator, named, options)
+    parameters = [
+        ShardedParameter(
+            parameter, places, name, device_mesh, _placement(shard_placement_fn, parameter, name)
+        )
+        for name, parameter, places in owners
+    ]
+    pool = communicator.kept.setdefault("fully_shard", BufferPool())
+    reshard = True if reshard_after_forward is None else reshard_after_forward
+    group = ParameterGroup(parameters, device_mesh, precision, pool, reshard)
+    state = ModuleState(modules, group, precision, reshard_after_forward)
+    for one in modules:
+        one.__dict__[STATE] = state
+        original: Any = type(one)  # mypy takes classes with ``__eq__`` for unhashable
+        one.__class__ = _sharded_class(original)
+        one.register_state_dict_pre_hook(_show_shards)
+        one.register_load_state_dict_pre_hook(_show_shards)
+    return module
+
+
+def _check_module(module: object) -> None:
+    if not isinstance(module, Module):
+        raise ArgumentError(f"fully_shard: {type(module).__name__} is not a Module.")
+    if isinstance(module, FSDPModule):
+        raise ArgumentError(
+            f"fully_shard has already been applied to this {type(module).__name__}. Apply it once to each"
+            " module, inner ones first."
+        )
+    if isinstance(module, ModuleList | ModuleDict):
+        raise ArgumentError(
+            f"fully_shard does not support containers that do not implement forward: {type(module).__name__}."
+            " Apply it to the modules in it, or to the module that calls them."
+        )
+
+
+def _checked_mesh(mesh: DeviceMesh | None, modules: Sequence[Module]) -> DeviceMesh:
+    if mesh is None:
+        parameter = next((p for m in modules for p in m.parameters()), None)
+        kind = "cpu" if parameter is None or parameter.device.type == "meta" else parameter.device.type
+        return init_device_mesh(kind, (world.get_communicator().size,))
+    if not isinstance(mesh, DeviceMesh):
+        raise ArgumentError(f"fully_shard: mesh is a {type(mesh).__name__}, not a DeviceMesh.")
+    if mesh.ndim not in (1, 2):
+        raise ArgumentError(
+            f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh!r}. A mesh of two dimensions replicates"
+            ' over the first and shards over the second; select them by name, mesh["data", "shard"].'
+        )
+    return mesh
+
+
+def _check_reshard(value: object, mesh: DeviceMesh) -> None:
+    if value is None or isinstance(value, bool):
+        return
+    size = mesh.size(mesh.ndim - 1)
+    if not isinstance(value, int) or value < 1 or size % value:
+        raise ArgumentError(
+            f"If reshard_after_forward is an int, it should be a factor of {size}, the number of ranks that"
+            f" parameters are sharded over, not {value!r}."
+        )
+
+
+def _owners(modules: Sequence[Module], ignored: set[int]) -> list[tuple[str, Parameter, list[Owner]]]:
+    """The parameters that no inner ``fully_shard`` module has, with their names and all their owners."""
+    found: dict[int, tuple[str, Parameter, list[Owner]]] = {}
+    for module in modules:
+        for path, submodule in module.named_modules():
+            for name, parameter in submodule._parameters.items():
+                if parameter is None or id(parameter) in ignored:
+                    continue
+                full = f"{path}.{name}" if path else name
+                if is_lazy(parameter):
+                    raise ModuleError(
+                        f"fully_shard: parameter {full!r} has no shape yet. Run a forward pass of the lazy"
+                        " module first."
+                    )
+                earlier = parameter.__dict__.get(SHARDED_AS)
+                if earlier is not None:
+                    raise ArgumentError(
+                        f"fully_shard: parameter {full!r} is shared with {earlier!r} of a module that an"
+                        " earlier call has sharded. Shard modules that share parameters by one call: on a"
+                        " module that contains them, or on a list of them."
+                    )
+                found.setdefault(id(parameter), (full, parameter, []))[2].append((submodule, name))
+    inner = {
+        id(p) for m in modules for s in states_of(m) for q in s.group.parameters for p in (q.sharded, q.whole)
+    }
+    return [entry for key, entry in found.items() if key not in inner]
+
+
+def _placement(function: PlacementFunction | None, parameter: Parameter, name: str) -> Shard:
+    placement = None if function is None else function(parameter)
+    if placement is None:
+        return Shard(0)
+    if not isinstance(placement, Shard) or not -parameter.ndim <= placement.dim < parameter.ndim:
+        raise ArgumentError(
+            f"fully_shard: shard_placement_fn returned {placement!r} for {name!r} of {list(parameter.shape)};"
+            " it has to return Shard(axis), or None."
+        )
+    return placement
+
+
+def _show_shards(module: Module, *args: object) -> None:
+    for state in states_of(module):
+        state.group.reshard()
+
+
+class UnshardHandle:
+    """The handle of ``unshard(async_op=True)``."""
+
+    def __init__(self, group: ParameterGroup | None) -> None:
+        self._group = group
+
+    def wait(self) -> None:
+        """Wait for the gather, and give the whole parameters to the module."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.unshard()
+
+
+class FSDPModule(Module):
+    """The base class that ``fully_shard`` adds to a module's class.
+
+    ``recurse`` in its methods includes the ``fully_shard`` modules inside.
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # those of the original class
+        """An instance of the original class: code such as ``Sequential[1:3]`` makes new modules by
+        ``type(self)``."""
+        original: Any = cls.__mro__[2]
+        self = original.__new__(original, *args, **kwargs)
+        self.__init__(*args, **kwargs)
+        return self
+
+    def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
+        """Gather the parameters, call the module, and release them."""
+        return self._state.call(self, super().__call__, args, kwargs)
+
+    @property
+    def _state(self) -> ModuleState:
+        state: ModuleState = self.__dict__[STATE]
+        return state
+
+    def _states(self, recurse: bool) -> Iterable[ModuleState]:
+        return states_of(self) if recurse else [self._state]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Convert the shards, as ``to`` and ``to_empty`` do."""
+        _show_shards(self)
+        result = super()._apply(fn, recurse)
+        for state in states_of(self):
+            for parameter in state.group.parameters:
+                parameter.adopt()
+        return result
+
+    def __deepcopy__(self, memo: object) -> Any:  # never returns
+        raise UnsupportedError(
+            "fully_shard modules cannot be copied by deepcopy. Build the module again, apply fully_shard, and"
+            " load the state_dict."
+        )
+
+    # --- gathering by hand ---
+
+    def unshard(self, async_op: bool = False) -> UnshardHandle | None:
+        """Gather this module's parameters, not those of ``fully_shard`` modules inside; collective.
+
+        With ``async_op``, returns a handle whose ``wait`` completes it.
+        """
+        _ = self._state.context
+        self._state.group.start_unshard()
+        if async_op:
+            return UnshardHandle(self._state.group)
+        self._state.group.unshard()
+        return None
+
+    def reshard(self) -> None:
+        """Release this module's gathered parameters."""
+        self._state.group.reshard()
+
+    # --- settings ---
+
+    def set_requires_gradient_sync(self, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
+        """Whether backward reduces gradients; if not they accumulate, whole, on each rank."""
+        for state in self._states(recurse):
+            state.group.reduces = state.group.reduces_over_replicas = requires_gradient_sync
+
+    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
+        """Whether backward reduces over the replicas of a two-dimensional mesh; if not, shards
+        accumulate."""
+        for state in self._states(recurse):
+            state.group.reduces_over_replicas = requires_all_reduce
+
+    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
+        """Whether to release the parameters after forward."""
+        if not isinstance(reshard_after_forward, bool):
+            raise ArgumentError(
+                f"reshard_after_forward should be a bool, got {type(reshard_after_forward).__name__}. Pass a"
+                " number to fully_shard."
+            )
+        for state in self._states(recurse):
+            state.reshard_after_forward = state.group.reshard_after_forward = reshard_after_forward
+
+    def set_reshard_after_backward(self, reshard_after_backward: bool, *, recurse: bool = True) -> None:
+        """Whether to release the parameters after backward; False saves the gather of a further
+        micro-batch."""
+        for state in self._states(recurse):
+            state.group.reshards_after_backward = reshard_after_backward
+
+    def set_is_last_backward(self, is_last_backward: bool) -> None:
+        """Whether the next backward pass is the last of the step, as it is by default."""
+        self._state.context.is_last_backward = is_last_backward
+
+    def set_modules_to_forward_prefetch(self, modules: list[FSDPModule]) -> None:
+        """Start to gather the parameters of ``modules`` when this module begins its forward."""
+        self._state.forward_prefetch = [_state_of(m) for m in modules]
+
+    def set_modules_to_backward_prefetch(self, modules: list[FSDPModule]) -> None:
+        """Start to gather the parameters of ``modules`` when this module begins its backward."""
+        self._state.backward_prefetch = [_state_of(m) for m in modules]
+
+    def set_all_reduce_hook(self, hook: AllReduceHook, *, stream: object = None) -> None:
+        """Call ``hook`` with the reduced gradients of the module's shards, a flat tensor, which it may
+        change in place. ``stream`` has no effect."""
+        self._state.group.all_reduce_hook = hook
+
+    def set_gradient_divide_factor(self, factor: float) -> None:
+        """Divide summed gradients by ``factor``, in place of the number of ranks."""
+        if not factor > 0:
+            raise ArgumentError(f"set_gradient_divide_factor: factor={factor!r} has to be positive.")
+        self._state.group.divide_factor = float(factor)
+
+    set_reduce_scatter_divide_factor = set_gradient_divide_factor
+
+    def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
+        """Whether to gather the parameters before backward: False for modules whose backward reads no
+        parameter, such as an embedding's."""
+        self._state.group.unshards_in_backward = unshard_in_backward
+
+    def set_post_optim_event(self, event: object) -> None:
+        """No effect: computation on the CPU has no streams."""
+
+
+def _state_of(module: object) -> ModuleState:
+    if not isinstance(module, FSDPModule):
+        raise ArgumentError(f"prefetch: {type(module).__name__} is not a fully_shard module.")
+    return module._state
+
+
+@functools.cache
+def _sharded_class(cls: type[Module]) -> type[Module]:
+    """The class ``FSDP<name>``, which adds ``FSDPModule`` to ``cls``."""
+    return type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
+
+
+def register_fsdp_forward_method(module: Module, method_name: str) -> None:
+    """Gather parameters around ``module.method_name(...)`` too, as around ``forward``; nothing for modules
+    without ``fully_shard``.
+
+    Source: torch.distributed.fsdp.register_fsdp_forward_method.
+    """
+    if not isinstance(module, FSDPModule):
+        return
+    if not hasattr(module, method_name):
+        raise ArgumentError(f"{type(module).__name__} does not have a method {method_name!r}.")
+    original = getattr(module, method_name)
+
+    @functools.wraps(original)
+    def method(*args: Nested, **kwargs: Nested) -> Nested:
+        return module._state.call(module, original, args, kwargs)
+
+    module.__dict__[method_name] = method

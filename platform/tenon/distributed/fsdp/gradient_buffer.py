@@ -1,0 +1,102 @@
+"""Gradients of gathered parameters, written where their reduce-scatter reads them.
+
+The buffer of a module group exists from its first gradient in a backward pass until that is reduced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tenon.distributed.fsdp.buffers import BufferPool, padded_to_line
+from tenon.distributed.fsdp.sharded_parameter import ShardedParameter
+from tenon.distributed.replicas.bucket_destination import MatmulInto
+from tenon.engine.types import Array, NumpyDType, OpNamespace
+
+LARGE = 1 << 14
+"""Elements of a matrix from which computing it in place pays off."""
+
+
+class GradientBuffer:
+    """Rows ``[ranks, count]`` of each of ``parameters``, in one buffer of ``pool``."""
+
+    def __init__(self, parameters: Sequence[ShardedParameter], pool: BufferPool) -> None:
+        self._parameters, self._pool = parameters, pool
+        self._rows: list[np.ndarray] | None = None
+
+    def rows(self, index: int) -> np.ndarray:
+        """The rows of parameter ``index``, of undefined content at first, in the dtype of its whole."""
+        if self._rows is None:
+            dtypes = [p.whole.raw.dtype for p in self._parameters]
+            self._rows = take_rows(self._parameters, dtypes, self._pool)
+        return self._rows[index]
+
+    def write(self, index: int, gradient: np.ndarray | None) -> np.ndarray:
+        """``gradient``, zeros for None, as rows; copied unless it was computed there."""
+        rows, parameter = self.rows(index), self._parameters[index]
+        flat, size = rows.reshape(-1), parameter.whole_size
+        flat[size:] = 0
+        part = parameter.whole_of(rows)
+        if gradient is None:
+            flat[:size] = 0
+        elif not _is_same_memory(gradient, part):
+            np.copyto(part, gradient, casting="same_kind")
+        return rows
+
+    def drop(self) -> None:
+        """Forget the buffer; gradients that are views of it keep it."""
+        self._rows = None
+
+
+class ShardDestination:
+    """The ``GradientDestination`` of parameter ``index``: gradients are computed into, or moved to, its
+    rows."""
+
+    __slots__ = ("_buffer", "_index", "_large", "_parameter")
+
+    def __init__(self, buffer: GradientBuffer, index: int, parameter: ShardedParameter) -> None:
+        self._buffer, self._index, self._parameter = buffer, index, parameter
+        self._large = len(parameter.shape) == 2 and parameter.whole_size >= LARGE and parameter.axis == 0
+
+    def take(self, grad: Array) -> Array | None:
+        """``grad`` in its rows; None if it is of another dtype or device."""
+        part = self._part()
+        if not isinstance(grad, np.ndarray) or grad.dtype != part.dtype:
+            return None
+        if not _is_same_memory(grad, part):
+            np.copyto(part, grad)
+        return part
+
+    def ops(self, f: OpNamespace) -> OpNamespace:
+        """``f`` with a ``matmul`` that writes into the rows once."""
+        if not self._large or type(self._parameter.whole.raw) is not np.ndarray:
+            return f
+        return MatmulInto(f, self._parameter.whole._backend, self._part())
+
+    def _part(self) -> np.ndarray:
+        return self._parameter.whole_of(self._buffer.rows(self._index))
+
+    def arrived(self) -> None:
+        """Nothing to do: gradients are reduced when the module's backward is complete."""
+
+
+def take_rows(
+    parameters: Sequence[ShardedParameter], dtypes: Sequence[NumpyDType], pool: BufferPool
+) -> list[np.ndarray]:
+    """Uninitialised rows ``[ranks, count]`` of each parameter, parts of one buffer."""
+    sizes = [p.ranks * p.count * np.dtype(d).itemsize for p, d in zip(parameters, dtypes, strict=True)]
+    buffer = pool.take(sum(padded_to_line(size) for size in sizes))
+    rows, start = [], 0
+    for parameter, dtype, size in zip(parameters, dtypes, sizes, strict=True):
+        part = buffer[start : start + size].view(dtype)
+        rows.append(part.reshape(parameter.ranks, parameter.count))
+        start += padded_to_line(size)
+    return rows
+
+
+def _is_same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    x, y = a.__array_interface__["data"][0], b.__array_interface__["data"][0]
+    return bool(x == y) and (a.strides == b.strides or a.size <= 1)

@@ -1,0 +1,235 @@
+"""The parameters that one ``fully_shard`` call shards: gathered together, reduced together.
+
+A life in a training step: sharded; gathered for forward; released after it; gathered for backward; there the
+gradients are reduce-scattered and the parameters released. Between forward and backward the graph has no
+reference to the gathered memory (``released.py``).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tenon.distributed.communication.calls import Work
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.device_mesh import DeviceMesh
+from tenon.distributed.fsdp.gradient_buffer import GradientBuffer, ShardDestination, take_rows
+from tenon.distributed.fsdp.policies import MixedPrecisionPolicy
+from tenon.distributed.fsdp.reduction import Reduction
+from tenon.distributed.fsdp.released import SavedWeights
+from tenon.distributed.fsdp.sharded_parameter import ShardedParameter
+from tenon.engine.accumulate import DESTINATION
+from tenon.engine.watchers import WATCHERS
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.distributed.fsdp.buffers import BufferPool
+
+#: Called with the reduced gradient of the group's shards: see ``set_all_reduce_hook``.
+AllReduceHook = Callable[[Tensor], None]
+
+
+class Phase(enum.Enum):
+    """What a group is doing."""
+
+    IDLE = "idle"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+
+
+class ParameterGroup:
+    """``parameters`` of the modules of one ``fully_shard`` call on ``mesh``."""
+
+    def __init__(
+        self,
+        parameters: Sequence[ShardedParameter],
+        mesh: DeviceMesh,
+        precision: MixedPrecisionPolicy,
+        pool: BufferPool,
+        reshard_after_forward: bool | int,
+    ) -> None:
+        """``reshard_after_forward`` as in ``fully_shard``; a number of ranks creates groups of as many."""
+        self.parameters = list(parameters)
+        self.mesh, self.precision, self.pool = mesh, precision, pool
+        self.communicator: Communicator = mesh.get_group(mesh.ndim - 1)
+        self.replicas: Communicator | None = mesh.get_group(0) if mesh.ndim == 2 else None
+        self.few: Communicator | None = None
+        """A smaller group of ranks, over which parameters stay sharded between forward and backward."""
+        size = self.communicator.size
+        if not isinstance(reshard_after_forward, bool):
+            if 1 < reshard_after_forward < size:
+                self.few = _few(mesh, reshard_after_forward)
+            reshard_after_forward = reshard_after_forward > 1
+        self.reshard_after_forward = reshard_after_forward
+        self._kept: list[np.ndarray] = []
+        """The rows of the whole parameters that this rank keeps for the gather among ``few``."""
+        self.name = "a module"
+        self.phase = Phase.IDLE
+        self.saved = SavedWeights()
+        self.positions: list[int] = []
+        """The positions of the group's forward passes in the model's order of this step."""
+        # Settings, which FSDPModule's methods change.
+        self.reduces = self.reduces_over_replicas = True
+        self.reshards_after_backward = True
+        self.unshards_in_backward = True
+        self.divide_factor: float | None = None
+        self.sums_only = False
+        self.all_reduce_hook: AllReduceHook | None = None
+        self._gathering: tuple[Work, list[np.ndarray]] | None = None
+        self._gathered = False
+        self._rows: list[np.ndarray] = []
+        self._reducing: Reduction | None = None
+        self.partial: np.ndarray | None = None
+        """Gradients that were reduced over the shards, but not over the replicas yet."""
+        self.gradients = GradientBuffer(self.parameters, pool)
+        for index, parameter in enumerate(self.parameters):
+            destination = ShardDestination(self.gradients, index, parameter)
+            parameter.whole.__dict__[DESTINATION] = destination
+
+    @property
+    def wholes(self) -> list[Tensor]:
+        """The gathered parameters."""
+        return [parameter.whole for parameter in self.parameters]
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether the modules have the whole parameters."""
+        return self._gathered
+
+    @property
+    def is_gathering(self) -> bool:
+        """Whether a gather was started and not waited for."""
+        return self._gathering is not None
+
+    # --- gathering ---
+
+    def start_unshard(self) -> None:
+        """Start to gather the parameters; collective. Nothing if they are gathered, or about to be."""
+        if self._gathered or self._gathering is not None or not self.parameters:
+            return
+        if self._kept:
+            self._gather_kept(self._kept)
+            return
+        for parameter in self.parameters:
+            parameter.adopt()
+        kind = self.precision.param_dtype
+        sources = [p.source(None if kind is None else kind.numpy) for p in self.parameters]
+        if self.communicator.size == 1:
+            rows = [source.reshape(1, -1) for source in sources]
+            self._gathering = Work(np.empty(0)), rows
+            return
+        rows = take_rows(self.parameters, [source.dtype for source in sources], self.pool)
+        work = self.communicator.start_all_gather_several(sources, rows, name=f"parameters of {self.name}")
+        self._gathering = work, rows
+
+    def _gather_kept(self, kept: list[np.ndarray]) -> None:
+        """Gather what the ranks of ``few`` kept after forward."""
+        assert self.few is not None
+        rows = take_rows(self.parameters, [array.dtype for array in kept], self.pool)
+        outs = [array.reshape(self.few.size, -1) for array in rows]
+        name = f"parameters of {self.name} again"
+        self._gathering = self.few.start_all_gather_several(kept, outs, name=name), rows
+        self._kept = []
+
+    def unshard(self) -> None:
+        """Gather the parameters and make them the attributes of the modules; collective."""
+        self.start_unshard()
+        if self._gathering is None:
+            return
+        work, rows = self._gathering
+        with WATCHERS.spanning(f"wait for parameters of {self.name}", "wait"):
+            work.wait()
+        self._gathering = None
+        self._rows = rows if self.few is not None else []
+        for parameter, gathered in zip(self.parameters, rows, strict=True):
+            parameter.gathered(gathered)
+            parameter.show(parameter.whole)
+        self._gathered = True
+        self.saved.restore()
+
+    def reshard(self) -> None:
+        """Release the whole parameters; the modules have the shards again."""
+        self._kept, self._rows = [], []
+        if self._gathering is not None:  # prefetched and not used
+            self._gathering[0].wait()
+            self._gathering = None
+        if not self._gathered:
+            return
+        for parameter in self.parameters:
+            parameter.release()
+            parameter.show(parameter.sharded)
+        self._gathered = False
+        self.saved.release()
+
+    def after_forward(self, outputs: Iterable[Tensor], since: int) -> None:
+        """Release the parameters after forward if they are to be; the nodes behind ``outputs`` are numbered
+        from ``since`` on."""
+        behind = list(outputs)
+        self.saved.find(behind, since, self.wholes)
+        if self.reshard_after_forward:
+            kept = self._part_to_keep() if behind else []
+            self.reshard()
+            self._kept = kept
+
+    def _part_to_keep(self) -> list[np.ndarray]:
+        """Copies of this rank's part of the whole parameters among ``few``; none without it."""
+        if self.few is None or not self._gathered:
+            return []
+        size, rank = self.few.size, self.few.rank
+        return [rows.reshape(size, -1)[rank].copy() for rows in self._rows]
+
+    # --- gradients ---
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether a whole parameter has a gradient that is not reduced."""
+        return any(parameter.whole._grad is not None for parameter in self.parameters)
+
+    def start_reduction(self) -> None:
+        """After the backward pass of the modules: start to reduce gradients, and release the parameters.
+
+        Collective, if a parameter has a gradient.
+        """
+        self.phase = Phase.IDLE
+        if self.reduces and self.has_gradients:
+            trained = [p for p in self.parameters if p.whole.requires_grad]
+            self._reducing = Reduction(self, trained)
+            for parameter in self.parameters:
+                parameter.whole.grad = None
+            self.gradients.drop()
+        if self.reshards_after_backward:
+            self.reshard()
+
+    def finish_reduction(self) -> None:
+        """Wait for the reduction, and add its result to the gradients of the sharded parameters."""
+        reduction, self._reducing = self._reducing, None
+        if reduction is not None:
+            reduction.finish()
+
+    def rows_of_gradient(self, parameter: ShardedParameter) -> np.ndarray:
+        """The gradient of the whole parameter as rows, in the buffer; zeros if it has none."""
+        gradient = parameter.whole.grad
+        host = None if gradient is None else gradient._backend.to_host(gradient.raw)
+        return self.gradients.write(self.parameters.index(parameter), host)
+
+    def forget(self) -> None:
+        """After a step that raised: drop gradients and release the parameters, without communication."""
+        self.phase = Phase.IDLE
+        self._reducing = self.partial = None
+        for parameter in self.parameters:
+            parameter.whole.grad = None
+        self.gradients.drop()
+        self.reshard()
+
+
+def _few(mesh: DeviceMesh, size: int) -> Communicator:
+    """The group of ``size`` consecutive ranks of the sharded dimension of ``mesh`` in which this rank is.
+
+    All ranks of the job call it.
+    """
+    ranks = mesh.mesh.numpy()
+    parts = ranks.reshape(*ranks.shape[:-1], ranks.shape[-1] // size, size)
+    return DeviceMesh(mesh.device_type, parts).get_group(parts.ndim - 1)

@@ -1,0 +1,240 @@
+"""One parameter of a ``fully_shard`` module: its shard, and the whole that exists while it is gathered.
+
+The shard is a ``DTensor``, which optimizers and ``state_dict`` see. Rows of the split axis that a rank lacks,
+as 5 rows on 4 ranks are 2, 2, 1 and 0, are padded in memory, as collectives exchange equal parts: the rows
+of all ranks one after another are the whole parameter, with padding at the end only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tenon.distributed.fsdp.released import ReleasedArray
+from tenon.distributed.tensor.dtensor import DTensor, wrap
+from tenon.distributed.tensor.placement_types import Placement, Replicate, Shard
+from tenon.engine.aval import Aval
+from tenon.engine.types import Array, NumpyDType
+from tenon.errors import ArgumentError, ModuleError, NoDataError
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.distributed.device_mesh import DeviceMesh
+
+#: Key in the ``__dict__`` of a plain parameter that has been sharded: its name. Modules outside of the call
+#: may still have it.
+SHARDED_AS = "_fsdp_sharded_as"
+#: A module, and the name of the parameter there.
+Owner = tuple[Module, str]
+
+
+class ShardedParameter:
+    """A parameter of ``owners``, more than one if it is shared, split along ``axis`` over a mesh.
+
+    The last mesh dimension splits it; one before that replicates the shards.
+    """
+
+    def __init__(
+        self, parameter: Parameter, owners: Sequence[Owner], name: str, mesh: DeviceMesh, placement: Shard
+    ) -> None:
+        _check_parameter(parameter, name)
+        self.owners, self.name, self.mesh = list(owners), name, mesh
+        self.shape: tuple[int, ...] = tuple(int(s) for s in parameter.shape)
+        self.axis = placement.dim % max(parameter.ndim, 1)
+        self.placements: tuple[Placement, ...] = (Replicate(),) * (mesh.ndim - 1) + (Shard(self.axis),)
+        self.ranks = mesh.size(mesh.ndim - 1)
+        self.rank = mesh.get_local_rank(mesh.ndim - 1)
+        self.rows = -(-self.shape[self.axis] // self.ranks)
+        """The rows of the split axis that each rank has, padding included."""
+        self.moved = (self.shape[self.axis], *self.shape[: self.axis], *self.shape[self.axis + 1 :])
+        """The shape with the split axis first, as it is in memory."""
+        self.count = self.rows * math.prod(self.moved[1:])
+        """The number of elements of a shard, padding included."""
+        self.whole_size = math.prod(self.shape)
+        self._storage: np.ndarray | None = None
+        self._part: Array = None
+        self.sharded = self._shard(parameter)
+        whole = Tensor._of(self.released(self.sharded.raw.dtype), parameter._backend)
+        self.whole = Parameter(whole, parameter.requires_grad)
+        """The gathered parameter, which modules have in forward and backward."""
+        parameter.__dict__[SHARDED_AS] = name
+        self.show(self.sharded)
+
+    # --- the shard ---
+
+    def _shard(self, parameter: Parameter) -> Parameter:
+        """A DTensor of this rank's rows of ``parameter``, which every rank has."""
+        local = parameter.raw
+        if isinstance(local, Aval):
+            part = local.with_shape(self._part_shape())
+        else:
+            host = parameter._backend.to_host(local)
+            part = self._stored(np.moveaxis(host, self.axis, 0)[self._own_rows()], parameter)
+        tensor = wrap(Tensor._of(part, parameter._backend), self.mesh, self.placements, self.shape)
+        self._part = tensor.raw.local
+        result = Parameter(tensor, parameter.requires_grad)
+        own = {key: value for key, value in parameter.__dict__.items() if key not in ("_grad", "grad")}
+        result.__dict__.update(own)
+        return result
+
+    def _own_rows(self) -> slice:
+        size = self.shape[self.axis]
+        start = min(self.rows * self.rank, size)
+        return slice(start, min(start + self.rows, size))
+
+    def _part_shape(self) -> tuple[int, ...]:
+        rows = self._own_rows()
+        return (*self.shape[: self.axis], rows.stop - rows.start, *self.shape[self.axis + 1 :])
+
+    def _stored(self, rows: np.ndarray, like: Tensor) -> Array:
+        """Copy ``rows`` into padded memory; return the part there, on the device of ``like``."""
+        if type(like.raw) is not np.ndarray and not isinstance(like.raw, np.ndarray):
+            part = np.moveaxis(np.ascontiguousarray(rows), 0, self.axis)
+            return like._backend.from_host(part, like.device)
+        self._storage = np.zeros(self.count, rows.dtype)
+        self._storage[: rows.size] = rows.reshape(-1)
+        return self.part_of(self._storage)
+
+    def part_of(self, flat: np.ndarray) -> np.ndarray:
+        """The part in ``flat`` padded memory, by the axes of the parameter."""
+        rows = self._own_rows()
+        count = rows.stop - rows.start
+        moved = flat[: count * math.prod(self.moved[1:])].reshape(count, *self.moved[1:])
+        return np.moveaxis(moved, 0, self.axis)
+
+    def adopt(self) -> None:
+        """Take over what other code has made of the shard: new memory, as by ``to`` and ``to_empty``, or a
+        new parameter, as by ``load_state_dict(assign=True)``.
+
+        Raises ``ModuleError`` for one that is not such a shard.
+        """
+        module, name = self.owners[0]
+        current: Any = module._parameters[name]  # None or another type if it has been replaced
+        if self.whole.requires_grad is not self.sharded.requires_grad:  # frozen, or not any more
+            self.whole.requires_grad_(self.sharded.requires_grad)
+        if current is self.sharded and current.raw.local is self._part:
+            return
+        if current is not self.sharded and current is not self.whole:
+            self._check_replacement(current)
+            self.sharded = current
+            for owner, attribute in self.owners[1:]:
+                owner._parameters[attribute] = current
+            self.whole.requires_grad_(current.requires_grad)
+        array = self.sharded.raw
+        if array.local is self._part:
+            return
+        if isinstance(array.local, Aval):
+            self._part, self._storage = array.local, None
+        else:
+            host = array.backend.device.to_host(array.local)
+            moved = np.moveaxis(host, self.axis, 0)
+            array.local = self._stored(moved, self.sharded._local_tensor)
+            self._part = array.local
+        self.whole._backend = array.backend.device
+
+    def _check_replacement(self, current: object) -> None:
+        fits = (
+            isinstance(current, DTensor)
+            and current.raw.shape == self.shape
+            and current.device_mesh == self.mesh
+            and current.placements == self.placements
+        )
+        if not fits:
+            described = (
+                f"a DTensor of {list(current.raw.shape)} by {current.placements}"
+                if isinstance(current, DTensor)
+                else f"a {type(current).__name__}"
+            )
+            raise ModuleError(
+                f"fully_shard: parameter {self.name!r} has been replaced by {described}, where a DTensor of"
+                f" {list(self.shape)} by {self.placements} is expected. Copy values into the parameter"
+                " instead, or load a state_dict of DTensors."
+            )
+
+    def source(self, dtype: NumpyDType | None) -> np.ndarray:
+        """The shard as a flat, padded array of the host, in ``dtype`` if given."""
+        array = self.sharded.raw
+        if isinstance(array.local, Aval):
+            raise NoDataError(
+                f"fully_shard: parameter {self.name!r} is on the meta device and has no values. Call"
+                " module.to_empty(device=...) and initialize the parameters before the first forward."
+            )
+        flat = self._storage
+        if flat is None:  # on another device
+            host = array.backend.device.to_host(array.local)
+            moved = np.moveaxis(host, self.axis, 0).reshape(-1)
+            flat = np.zeros(self.count, moved.dtype)
+            flat[: moved.size] = moved
+        return flat if dtype is None or flat.dtype == dtype else flat.astype(dtype)
+
+    # --- the whole ---
+
+    def released(self, dtype: NumpyDType) -> ReleasedArray:
+        """What stands for the whole while it is not gathered."""
+        return ReleasedArray(self.name, self.shape, dtype)
+
+    def whole_of(self, rows: np.ndarray) -> np.ndarray:
+        """The parameter in gathered ``rows``, ``[ranks, count]``, without the padding."""
+        moved = rows.reshape(-1)[: math.prod(self.moved)].reshape(self.moved)
+        return np.moveaxis(moved, 0, self.axis)
+
+    def gathered(self, rows: np.ndarray) -> None:
+        """Make ``rows`` the value of the whole."""
+        backend = self.sharded.raw.backend.device
+        array = self.whole_of(rows)
+        if backend.array_type is not np.ndarray:
+            array = backend.from_host(array, self.sharded.device)
+        self.whole.raw = array
+        if self._versions_differ():
+            self.whole._counter()[0] += 1  # a graph of before is out of date
+
+    def _versions_differ(self) -> bool:
+        now = self.sharded._counter()[0]
+        before, self._version = getattr(self, "_version", now), now
+        return now != before
+
+    def release(self) -> None:
+        """Drop the whole."""
+        if not isinstance(self.whole.raw, ReleasedArray):
+            self.whole.raw = self.released(self.whole.raw.dtype)
+
+    def show(self, parameter: Parameter) -> None:
+        """Make ``parameter`` the attribute of the modules: the shard or the whole."""
+        for module, name in self.owners:
+            if module._parameters.get(name) is not parameter:
+                module._parameters[name] = parameter
+
+    # --- gradients ---
+
+    def accumulate(self, reduced: np.ndarray) -> None:
+        """Add the ``reduced`` gradient of the shard, flat and padded, to that of the sharded parameter."""
+        array = self.sharded.raw
+        device = array.backend.device
+        part = self.part_of(reduced.astype(array.dtype, copy=False))
+        if self.sharded.grad is not None:
+            local = self.sharded.grad.raw.local
+            local += part if device.array_type is np.ndarray else device.from_host(part, self.sharded.device)
+            self.sharded.grad._counter()[0] += 1
+            return
+        if device.array_type is not np.ndarray:
+            part = device.from_host(part, self.sharded.device)
+        self.sharded.grad = wrap(Tensor._of(part, device), self.mesh, self.placements, self.shape)
+
+
+def _check_parameter(parameter: Parameter, name: str) -> None:
+    if isinstance(parameter, DTensor):
+        raise ArgumentError(
+            f"fully_shard: parameter {name!r} is a DTensor already, by {parameter.placements}: another"
+            " fully_shard call has sharded it, or distribute_module. A parameter that two modules share has"
+            " to be sharded by one call on a module that contains both."
+        )
+    if parameter.ndim == 0:
+        raise ArgumentError(
+            f"fully_shard doesn't support scalar parameters. Change {name} to a 1D tensor with numel equal to"
+            " 1."
+        )
