@@ -200,7 +200,7 @@ class ModuleState:
             self._prefetch_forward()
         else:
             group.unshard()
-        if is_grad_enabled() and group.parameters:
+        if first and is_grad_enabled() and group.parameters:
             return _end_of_backward(self, args, kwargs)
         return args, kwargs
 

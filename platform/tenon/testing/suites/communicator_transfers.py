@@ -115,3 +115,45 @@ def two_ranks_exchange_messages(communicator: Communicator) -> None:
     )
     work.wait()
     communicator.barrier()
+
+
+@check
+def several_arrays_are_gathered_in_one_call(communicator: Communicator) -> None:
+    """``all_gather_several``: arrays of all dtypes, empty and large ones; also started and waited for."""
+    size = communicator.size
+    counts = [0, 1, 7, *(5 for _ in DTYPES), 300_001]
+    dtypes = [np.dtype(np.float32)] * 3 + list(DTYPES) + [np.dtype(np.float64)]
+    own = [values(communicator, communicator.rank, (n,), d) for n, d in zip(counts, dtypes, strict=True)]
+    for gather in (communicator.all_gather_several, communicator.start_all_gather_several):
+        outs = [np.empty((size, n), d) for n, d in zip(counts, dtypes, strict=True)]
+        gather(own, outs).wait()
+        for out, count, dtype in zip(outs, counts, dtypes, strict=True):
+            same(out, np.stack([values(communicator, r, (count,), dtype) for r in range(size)]))
+    communicator.all_gather_several([], []).wait()
+    wrong = [np.empty((size + 1, 2))]
+    raises(ShapeError, "one row for each", lambda: communicator.all_gather_several([np.ones(2)], wrong))
+
+
+@check
+def several_arrays_are_reduced_in_one_call(communicator: Communicator) -> None:
+    """``reduce_scatter_several`` gives the bits of ``reduce_scatter``; also started and waited for."""
+    size = communicator.size
+    for dtype in (np.dtype(np.float32), np.dtype(np.float64), BFLOAT16):
+        counts = [3, 0, 1, 200_003]
+        generator = np.random.default_rng(communicator.rank)
+        own = [generator.standard_normal((size, n)).astype(dtype) for n in counts]
+        for operation in ("sum", "mean"):
+            expected = [communicator.reduce_scatter(array, operation).wait() for array in own]
+            for reduce in (communicator.reduce_scatter_several, communicator.start_reduce_scatter_several):
+                outs = [np.empty(n, dtype) for n in counts]
+                reduce([array.copy() for array in own], outs, operation).wait()
+                for out, array in zip(outs, expected, strict=True):
+                    same(out, array)
+    communicator.reduce_scatter_several([], []).wait()
+    if size > 1:
+        count = 2 if communicator.rank else 3
+        raises(
+            CollectiveMismatchError,
+            "reduce_scatter(sum)",
+            lambda: communicator.reduce_scatter_several([np.ones((size, count))], [np.ones(count)]),
+        )

@@ -1,0 +1,321 @@
+"""Training with ``fully_shard`` is plain training on the whole batch, in every arrangement of shards."""
+
+import copy
+import statistics
+import sys
+from pathlib import Path
+
+import pytest
+
+import tenon as torch
+from tenon import nn
+from tenon.distributed import init_device_mesh
+from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from tenon.distributed.tensor import DTensor, Replicate, Shard
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from models import assert_equal_states, batch, expected, net, part, sgd, shard, step, whole
+
+#: Ranks, the shape of the mesh, options of fully_shard.
+ARRANGEMENTS = {
+    "one rank": (1, (1,), {}),
+    "default": (2, (2,), {}),
+    "released after every forward": (2, (2,), {"reshard_after_forward": True}),
+    "kept until backward": (2, (2,), {"reshard_after_forward": False}),
+    "uneven": (4, (4,), {}),
+    "kept in pairs": (4, (4,), {"reshard_after_forward": 2}),
+    "replicated pairs": (4, (2, 2), {}),
+    "replicas only": (2, (2, 1), {}),
+    "last axis": (4, (4,), {"shard_placement_fn": lambda p: Shard(p.ndim - 1)}),
+}
+
+
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+def test_losses_and_weights_are_those_of_plain_training(arrangement, recompute):
+    size, sizes, options = ARRANGEMENTS[arrangement]
+    base = net(recompute=recompute)
+    losses, state = expected(base)
+
+    def work(communicator):
+        mesh = init_device_mesh("cpu", sizes)
+        model = shard(copy.deepcopy(base), mesh=mesh, **options)
+        optimizer = sgd(model)
+        found = [step(model, optimizer, *part(batch(i), communicator)) for i in range(3)]
+        return found, whole(model)
+
+    results = run_ranks(size, work)
+
+    for found in zip(*(found for found, _ in results), strict=True):
+        assert statistics.mean(found) == pytest.approx(losses.pop(0), rel=1e-5)
+    for _, found in results:
+        assert_equal_states(found, state)
+
+
+def test_parameters_gradients_and_optimizer_state_are_shards():
+    def work(communicator):
+        model = shard(net())
+        optimizer = torch.optim.AdamW(model.parameters())
+        step(model, optimizer, *part(batch(), communicator))
+        weight = model.blocks[0].up.weight
+        nn.functional.cross_entropy(model(batch()[0]), batch()[1]).backward()
+        state = optimizer.state[weight]
+        return [
+            (type(t), t.placements, tuple(t.to_local().shape))
+            for t in (weight, weight.grad, state["exp_avg"])
+        ]
+
+    for found in run_ranks(4, work):
+        kinds = {(issubclass(kind, DTensor), placements) for kind, placements, _ in found}
+        assert kinds == {(True, (Shard(0),))}
+        assert len({shape for _, _, shape in found}) == 1
+        assert found[0][2][0] in (3, 1)  # 10 rows: 3, 3, 3, 1
+
+
+def test_module_gets_a_class_of_its_own_and_keeps_its_methods():
+    model = shard(net())
+
+    assert isinstance(model, FSDPModule) and type(model).__name__ == "FSDPNet"
+    assert isinstance(model.blocks[0], FSDPModule)
+    assert fully_shard(nn.Linear(2, 3)).extra_repr() == nn.Linear(2, 3).extra_repr()
+    part_of = fully_shard(nn.Sequential(nn.ReLU(), nn.ReLU()))[:1]
+    assert type(part_of) is nn.Sequential
+
+
+def test_mesh_of_two_dimensions_replicates_over_the_first():
+    def work(communicator):
+        model = fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (2, 2)))
+        return model.weight.placements
+
+    assert run_ranks(4, work) == [(Replicate(), Shard(0))] * 4
+
+
+def test_gradients_accumulate_over_micro_batches_without_communication():
+    base = net()
+    _, state = expected(base, 1)
+
+    def work(communicator):
+        model = shard(copy.deepcopy(base))
+        optimizer = sgd(model)
+        x, y = part(batch(0), communicator)
+        for half, last in ((slice(0, 2), False), (slice(2, 4), True)):
+            model.set_requires_gradient_sync(last)
+            (nn.functional.cross_entropy(model(x[half]), y[half]) / 2).backward()
+        optimizer.step()
+        return whole(model)
+
+    for found in run_ranks(2, work):
+        assert_equal_states(found, state)
+
+
+def test_gradients_accumulate_in_the_shards_over_micro_batches():
+    base = net()
+    _, state = expected(base, 1)
+
+    def work(communicator):
+        model = shard(copy.deepcopy(base))
+        optimizer = sgd(model)
+        x, y = part(batch(0), communicator)
+        for half in (slice(0, 2), slice(2, 4)):
+            (nn.functional.cross_entropy(model(x[half]), y[half]) / 2).backward()
+        optimizer.step()
+        return whole(model)
+
+    for found in run_ranks(2, work):
+        assert_equal_states(found, state)
+
+
+def test_replicas_reduce_only_the_last_micro_batch():
+    base = net()
+    _, state = expected(base, 1)
+
+    def work(communicator):
+        model = shard(copy.deepcopy(base), mesh=init_device_mesh("cpu", (2, 2)))
+        optimizer = sgd(model)
+        x, y = part(batch(0), communicator)
+        for half, last in ((slice(0, 1), False), (slice(1, 2), True)):
+            model.set_requires_all_reduce(last)
+            (nn.functional.cross_entropy(model(x[half]), y[half]) / 2).backward()
+        optimizer.step()
+        return whole(model)
+
+    for found in run_ranks(4, work):
+        assert_equal_states(found, state)
+
+
+def test_clipping_uses_the_norm_of_the_whole_model():
+    plain = net()
+    nn.functional.cross_entropy(plain(batch()[0]), batch()[1]).backward()
+    norm = nn.utils.clip_grad_norm_(plain.parameters(), 0.01)
+    gradients = {name: p.grad for name, p in plain.named_parameters()}
+
+    def work(communicator):
+        model = shard(net())
+        x, y = part(batch(), communicator)
+        nn.functional.cross_entropy(model(x), y).backward()
+        total = nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+        return total.full_tensor(), {name: p.grad.full_tensor() for name, p in model.named_parameters()}
+
+    for total, found in run_ranks(2, work):
+        torch.testing.assert_close(total, norm)
+        assert_equal_states(found, gradients)
+
+
+def test_frozen_and_shared_parameters():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(7, 6)
+            self.block = nn.Linear(6, 6)
+            self.frozen = nn.Linear(6, 6).requires_grad_(False)
+            self.head = nn.Linear(6, 7, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x):
+            return self.head(self.frozen(self.block(self.embed(x)).relu()))
+
+    torch.manual_seed(0)
+    base, x = Tied(), torch.arange(8) % 7
+    plain = copy.deepcopy(base)
+    optimizer = sgd(plain)
+    for _ in range(2):
+        step(plain, optimizer, x, x)
+
+    def work(communicator):
+        model = copy.deepcopy(base)
+        fully_shard(model.block)
+        fully_shard(model)
+        optimizer = sgd(model)
+        for _ in range(2):
+            step(model, optimizer, *part((x, x), communicator))
+        assert model.head.weight is model.embed.weight
+        assert model.frozen.weight.grad is None and not model.frozen.weight.requires_grad
+        return whole(model)
+
+    for found in run_ranks(2, work):
+        assert_equal_states(found, plain.state_dict())
+
+
+def test_parameters_without_a_gradient_on_some_ranks_or_all():
+    class Branches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.c = nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2)
+
+        def forward(self, x, branch):
+            return self.a(x) + (self.b(x) if branch else 0)
+
+    torch.manual_seed(0)
+    base, x = Branches(), torch.ones(3, 2)
+    plain = copy.deepcopy(base)
+    ((plain(x, True).sum() + plain(x, False).sum()) / 2).backward()
+
+    def work(communicator):
+        model = fully_shard(copy.deepcopy(base))
+        model(x, communicator.rank == 0).sum().backward()
+        return {n: None if p.grad is None else p.grad.full_tensor() for n, p in model.named_parameters()}
+
+    for found in run_ranks(2, work):
+        for name, parameter in plain.named_parameters():
+            if name[0] == "c":
+                assert found[name] is None
+            else:
+                torch.testing.assert_close(found[name], parameter.grad)
+
+
+def test_module_called_twice_before_backward():
+    torch.manual_seed(0)
+    base, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.ones(2, 4)
+    plain = copy.deepcopy(base)
+    plain(plain(x)).sum().backward()
+
+    def work(communicator):
+        model = nn.ModuleDict({"layer": fully_shard(copy.deepcopy(base))})
+        layer = model["layer"]
+        layer(layer(x)).sum().backward()
+        return {n: p.grad.full_tensor() for n, p in layer.named_parameters()}
+
+    for found in run_ranks(2, work):
+        assert_equal_states(found, {n: p.grad for n, p in plain.named_parameters()})
+
+
+def test_second_backward_through_a_kept_graph():
+    torch.manual_seed(0)
+    base, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)), torch.ones(2, 4)
+    plain = copy.deepcopy(base)
+    loss = plain(x).pow(2).sum()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+    def work(communicator):
+        model = copy.deepcopy(base)
+        for layer in (model[0], model[2]):
+            fully_shard(layer)
+        fully_shard(model)
+        loss = model(x).pow(2).sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        return {n: p.grad.full_tensor() for n, p in model.named_parameters()}
+
+    for found in run_ranks(2, work):
+        assert_equal_states(found, {n: p.grad for n, p in plain.named_parameters()})
+
+
+def test_list_of_modules_is_one_group():
+    base = net()
+    _, state = expected(base, 2)
+
+    def work(communicator):
+        model = copy.deepcopy(base)
+        fully_shard([model.first, model.blocks[0]])
+        fully_shard([model.blocks[1], model.blocks[2], model.last])
+        fully_shard(model)
+        optimizer = sgd(model)
+        found = [step(model, optimizer, *part(batch(i), communicator)) for i in range(2)]
+        return found, whole(model)
+
+    for _, found in run_ranks(2, work):
+        assert_equal_states(found, state)
+
+
+@pytest.mark.parametrize("reduce_dtype", [None, torch.float32])
+def test_mixed_precision_computes_in_16_bits_and_steps_in_32(reduce_dtype):
+    seen = []
+
+    def work(communicator):
+        model = net()
+        for block in model.blocks:
+            fully_shard(block, mp_policy=MixedPrecisionPolicy(torch.bfloat16, reduce_dtype))
+        fully_shard(
+            model, mp_policy=MixedPrecisionPolicy(torch.bfloat16, reduce_dtype, output_dtype=torch.float32)
+        )
+        model.last.register_forward_hook(
+            lambda m, args, out: seen.append((m.weight.dtype, args[0].dtype, out.dtype))
+        )
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        losses = [step(model, optimizer, *part(batch(), communicator)) for _ in range(10)]
+        kinds = {p.dtype for p in model.parameters()}, {p.grad.dtype for p in model.parameters()}
+        return losses, model(batch()[0]).dtype, *kinds
+
+    for losses, output, parameters, gradients in run_ranks(2, work):
+        assert losses[-1] < losses[0]
+        assert output == torch.float32 and parameters == gradients == {torch.float32}
+    assert set(seen) == {(torch.bfloat16,) * 3}
+
+
+def test_evaluation_without_gradients():
+    base = net()
+    with torch.no_grad():
+        wanted = base(batch()[0])
+
+    def work(communicator):
+        model = shard(copy.deepcopy(base), reshard_after_forward=True)
+        with torch.no_grad():
+            found = model(batch()[0])
+        assert isinstance(model.last.weight, DTensor)
+        return found
+
+    for found in run_ranks(2, work):
+        torch.testing.assert_close(found, wanted)
