@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable
-from typing import Any, ClassVar, NoReturn
+from typing import ClassVar, NoReturn
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from tenon_mpi.window import Windows
 STEP_FACTOR = 0x9E3779B97F4A7C15
 """Spreads the number of a step over the 63 bits of a digest: 2^64 / the golden ratio."""
 DIGEST_BITS = (1 << 63) - 1
+NOTHING = np.empty(0, np.uint8)
+"""The result of calls that write into the caller's arrays."""
 
 
 class MpiCommunicator(Communicator):
@@ -128,7 +130,7 @@ class MpiCommunicator(Communicator):
         """Start gathering, as ``start_all_reduce`` starts a reduction."""
         if not self.overlaps:
             return self.all_gather_several(arrays, outs, name=name)
-        return self._start(outs, lambda beside: beside.all_gather_several(arrays, outs, name=name))
+        return self._start(NOTHING, lambda beside: beside.all_gather_several(arrays, outs, name=name))
 
     def start_reduce_scatter_several(
         self,
@@ -141,9 +143,9 @@ class MpiCommunicator(Communicator):
         """Start a reduce-scatter, as ``start_all_reduce`` starts a reduction."""
         if not self.overlaps:
             return self.reduce_scatter_several(arrays, outs, op, name=name)
-        return self._start(outs, lambda beside: beside.reduce_scatter_several(arrays, outs, op, name=name))
+        return self._start(NOTHING, lambda beside: beside.reduce_scatter_several(arrays, outs, op, name=name))
 
-    def _start(self, result: Any, perform: Callable[[Communicator], object]) -> engine.Work:
+    def _start(self, result: np.ndarray, perform: Callable[[Communicator], object]) -> engine.Work:
         """Queue ``perform`` for the progress thread, which calls it with a communicator of its own."""
         if self._progress is None:
             self._progress = Progress(type(self)(self._comm, beside=self, nodes=self._nodes))

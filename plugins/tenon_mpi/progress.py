@@ -11,7 +11,9 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
+
+import numpy as np
 
 from tenon.extend import Communicator, engine
 
@@ -28,7 +30,7 @@ class Progress:
         self._thread = threading.Thread(target=self._work, name="tenon-mpi progress", daemon=True)
         self._thread.start()
 
-    def start(self, result: Any, perform: Perform, step: int | None) -> Pending:
+    def start(self, result: np.ndarray, perform: Perform, step: int | None) -> Pending:
         """Queue ``perform(communicator)`` and return the handle of its ``result``."""
         pending = Pending(result, perform, step)
         self._jobs.put(pending)
@@ -49,7 +51,7 @@ class Pending(engine.Work):
 
     __slots__ = ("_done", "_error", "_perform", "_step")
 
-    def __init__(self, result: Any, perform: Perform, step: int | None) -> None:
+    def __init__(self, result: np.ndarray, perform: Perform, step: int | None) -> None:
         super().__init__(result)
         self._perform: Perform | None = perform
         self._step = step
@@ -67,7 +69,7 @@ class Pending(engine.Work):
             self._error = error
         self._done.set()
 
-    def wait(self, timeout: object = None) -> Any:
+    def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the collective has completed and return its result."""
         self._done.wait()
         if self._error is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from tenon.distributed.communication import world
 from tenon.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -213,7 +213,7 @@ class FSDPModule(Module):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # those of the original class
         """An instance of the original class: code such as ``Sequential[1:3]`` makes new modules by
         ``type(self)``."""
-        original: Any = cls.__mro__[2]
+        original: Any = cls.__mro__[2]  # a class of any arguments
         self = original.__new__(original, *args, **kwargs)
         self.__init__(*args, **kwargs)
         return self
@@ -230,7 +230,7 @@ class FSDPModule(Module):
     def _states(self, recurse: bool) -> Iterable[ModuleState]:
         return states_of(self) if recurse else [self._state]
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Convert the shards, as ``to`` and ``to_empty`` do."""
         _show_shards(self)
         result = super()._apply(fn, recurse)
@@ -239,7 +239,7 @@ class FSDPModule(Module):
                 parameter.adopt()
         return result
 
-    def __deepcopy__(self, memo: object) -> Any:  # never returns
+    def __deepcopy__(self, memo: object) -> NoReturn:
         raise UnsupportedError(
             "fully_shard modules cannot be copied by deepcopy. Build the module again, apply fully_shard, and"
             " load the state_dict."

@@ -288,8 +288,8 @@ def _end_of_backward(
     if not inputs:
         return args, kwargs
     replaced = dict(zip(map(id, inputs), _EndOfBackward.apply(state, *inputs), strict=True))
-    result: Any = tree_map(lambda leaf: replaced.get(id(leaf), leaf), (args, kwargs))
-    return result
+    # ``tree_map`` keeps the structure, a pair.
+    return tree_map(lambda leaf: replaced.get(id(leaf), leaf), (args, kwargs))
 
 
 def cast(tree: Nested, kind: dtype) -> Any:  # the same structure
