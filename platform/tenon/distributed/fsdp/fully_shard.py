@@ -15,7 +15,7 @@ from tenon.distributed.communication import world
 from tenon.distributed.device_mesh import DeviceMesh, init_device_mesh
 from tenon.distributed.fsdp.buffers import BufferPool
 from tenon.distributed.fsdp.parameter_group import AllReduceHook, ParameterGroup
-from tenon.distributed.fsdp.policies import MixedPrecisionPolicy, OffloadPolicy
+from tenon.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from tenon.distributed.fsdp.sharded_parameter import SHARDED_AS, Owner, ShardedParameter
 from tenon.distributed.fsdp.state import STATE, ModuleState, states_of
 from tenon.distributed.replicas.buckets import agree
@@ -56,7 +56,8 @@ def fully_shard(
     A ``mesh`` of two dimensions replicates over the first and shards over the second; by default it has one,
     of all ranks. ``reshard_after_forward`` releases the parameters after forward (ZeRO-3), the default but
     for the outermost module; False keeps them until backward (ZeRO-2: more memory, one gather less); a number
-    keeps them in groups of that many ranks. ``ignored_params`` stay as they are.
+    keeps them in groups of that many ranks. ``mp_policy`` computes in other dtypes, ``offload_policy`` stores
+    shards on the CPU; ``ignored_params`` stay as they are.
 
     Raises ``ArgumentError`` for parameters without axes, parameters that are sharded already, and modules
     without ``forward``; ``CollectiveMismatchError`` if ranks pass different modules.
@@ -83,14 +84,13 @@ def fully_shard(
     precision = MixedPrecisionPolicy() if mp_policy is None else mp_policy
     owners = _owners(modules, ignored)
     named = [(name, parameter) for name, parameter, _ in owners]
+    offloads = isinstance(offload_policy, CPUOffloadPolicy)
     communicator = device_mesh.get_group(device_mesh.ndim - 1)
     options = [f"fully_shard of {', '.join(type(m).__name__ for m in modules)}"]
     agree(communicator, named, options)
     parameters = [
-        ShardedParameter(
-            parameter, places, name, device_mesh, _placement(shard_placement_fn, parameter, name)
-        )
-        for name, parameter, places in owners
+        ShardedParameter(p, places, name, device_mesh, _placement(shard_placement_fn, p, name), offloads)
+        for name, p, places in owners
     ]
     pool = communicator.kept.setdefault("fully_shard", BufferPool())
     reshard = True if reshard_after_forward is None else reshard_after_forward

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenon.device import CPU
 from tenon.distributed.fsdp.released import ReleasedArray
 from tenon.distributed.tensor.dtensor import DTensor, wrap
 from tenon.distributed.tensor.placement_types import Placement, Replicate, Shard
 from tenon.engine.aval import Aval
 from tenon.engine.types import Array, NumpyDType
 from tenon.errors import ArgumentError, ModuleError, NoDataError
+from tenon.kernels.backend import backend_for
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.tensor import Tensor
@@ -36,11 +38,18 @@ Owner = tuple[Module, str]
 class ShardedParameter:
     """A parameter of ``owners``, more than one if it is shared, split along ``axis`` over a mesh.
 
-    The last mesh dimension splits it; one before that replicates the shards.
+    The last mesh dimension splits it; one before that replicates the shards. With ``offloads`` the shard is
+    on the CPU, wherever the whole is.
     """
 
     def __init__(
-        self, parameter: Parameter, owners: Sequence[Owner], name: str, mesh: DeviceMesh, placement: Shard
+        self,
+        parameter: Parameter,
+        owners: Sequence[Owner],
+        name: str,
+        mesh: DeviceMesh,
+        placement: Shard,
+        offloads: bool = False,
     ) -> None:
         _check_parameter(parameter, name)
         self.owners, self.name, self.mesh = list(owners), name, mesh
@@ -56,6 +65,9 @@ class ShardedParameter:
         self.count = self.rows * math.prod(self.moved[1:])
         """The number of elements of a shard, padding included."""
         self.whole_size = math.prod(self.shape)
+        self._offloads = offloads
+        self._backend, self._device = parameter._backend, parameter.device
+        """Where the whole is."""
         self._storage: np.ndarray | None = None
         self._part: Array = None
         self.sharded = self._shard(parameter)
@@ -71,11 +83,11 @@ class ShardedParameter:
         """A DTensor of this rank's rows of ``parameter``, which every rank has."""
         local = parameter.raw
         if isinstance(local, Aval):
-            part = local.with_shape(self._part_shape())
+            part = Tensor._of(local.with_shape(self._part_shape()), parameter._backend)
         else:
             host = parameter._backend.to_host(local)
             part = self._stored(np.moveaxis(host, self.axis, 0)[self._own_rows()], parameter)
-        tensor = wrap(Tensor._of(part, parameter._backend), self.mesh, self.placements, self.shape)
+        tensor = wrap(part, self.mesh, self.placements, self.shape)
         self._part = tensor.raw.local
         result = Parameter(tensor, parameter.requires_grad)
         own = {key: value for key, value in parameter.__dict__.items() if key not in ("_grad", "grad")}
@@ -91,14 +103,15 @@ class ShardedParameter:
         rows = self._own_rows()
         return (*self.shape[: self.axis], rows.stop - rows.start, *self.shape[self.axis + 1 :])
 
-    def _stored(self, rows: np.ndarray, like: Tensor) -> Array:
-        """Copy ``rows`` into padded memory; return the part there, on the device of ``like``."""
-        if type(like.raw) is not np.ndarray and not isinstance(like.raw, np.ndarray):
+    def _stored(self, rows: np.ndarray, like: Tensor) -> Tensor:
+        """Copy ``rows`` into padded memory; return the part there, on the device of ``like`` or the CPU."""
+        backend = backend_for(CPU) if self._offloads else like._backend
+        if backend.array_type is not np.ndarray:
             part = np.moveaxis(np.ascontiguousarray(rows), 0, self.axis)
-            return like._backend.from_host(part, like.device)
+            return Tensor._of(backend.from_host(part, like.device), backend)
         self._storage = np.zeros(self.count, rows.dtype)
         self._storage[: rows.size] = rows.reshape(-1)
-        return self.part_of(self._storage)
+        return Tensor._of(self.part_of(self._storage), backend)
 
     def part_of(self, flat: np.ndarray) -> np.ndarray:
         """The part in ``flat`` padded memory, by the axes of the parameter."""
@@ -131,11 +144,13 @@ class ShardedParameter:
         if isinstance(array.local, Aval):
             self._part, self._storage = array.local, None
         else:
+            if not self._offloads:
+                self._backend, self._device = array.backend.device, self.sharded.device
             host = array.backend.device.to_host(array.local)
-            moved = np.moveaxis(host, self.axis, 0)
-            array.local = self._stored(moved, self.sharded._local_tensor)
-            self._part = array.local
-        self.whole._backend = array.backend.device
+            part = self._stored(np.moveaxis(host, self.axis, 0), self.sharded._local_tensor)
+            self._part = part.raw
+            array.local = part.raw
+        self.whole._backend = self._backend
 
     def _check_replacement(self, current: object) -> None:
         fits = (
@@ -185,10 +200,9 @@ class ShardedParameter:
 
     def gathered(self, rows: np.ndarray) -> None:
         """Make ``rows`` the value of the whole."""
-        backend = self.sharded.raw.backend.device
         array = self.whole_of(rows)
-        if backend.array_type is not np.ndarray:
-            array = backend.from_host(array, self.sharded.device)
+        if self._backend.array_type is not np.ndarray:
+            array = self._backend.from_host(array, self._device)
         self.whole.raw = array
         if self._versions_differ():
             self.whole._counter()[0] += 1  # a graph of before is out of date
