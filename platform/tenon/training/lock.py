@@ -30,7 +30,7 @@ from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.processes import failure_record
 from tenon.errors import CheckpointError, TrainingError
 from tenon.serialize.regular_files import open_regular
-from tenon.training import lock_owner
+from tenon.training import lock_owner, run_folder
 from tenon.training.lock_owner import STALE, Owner
 
 NAME = "lock.json"
@@ -94,13 +94,16 @@ _tokens: dict[Path, str] = {}
 
 
 def hold(communicator: Communicator, folder: Path) -> None:
-    """Lock ``folder`` on rank 0, for all ranks; TrainingError on all if another job has it. Collective."""
-    folder = Path(os.path.realpath(folder))
+    """Lock ``folder`` on rank 0, for all ranks; TrainingError on all if another job has it, or if a run must
+    not write there. Collective."""
+    named, folder = folder, Path(os.path.realpath(folder))
     token, problem = "", None
     if communicator.rank == 0:
         try:
             token = take(folder, _tokens.get(folder)).token
+            run_folder.check(named)
         except TrainingError as error:
+            release(folder)
             problem = str(error)
     answers = communicator.all_gather_bytes(encode([token, problem]), name="run lock")
     token, problem = decode(answers[0])
@@ -153,9 +156,7 @@ def take(folder: Path, former: str | None = None) -> RunLock:
                 temporary.unlink(missing_ok=True)
     except OSError as error:
         reason = f"{error.strerror} ({error.filename})"
-        raise TrainingError(
-            f"cannot lock the run folder {folder}: {reason}. Choose another with --run FOLDER."
-        ) from error
+        raise TrainingError(f"cannot lock the run folder {folder}: {reason}. {run_folder.ADVICE}") from error
     lock = _held[folder] = RunLock(folder, token)
     atexit.register(lock.release)
     return lock

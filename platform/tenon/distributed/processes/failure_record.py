@@ -95,8 +95,8 @@ def write(run: str, record: Record) -> None:
     folder = os.path.join(run, FOLDER)
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, f"rank-{record['rank']}.json")
-    temporary = os.path.join(folder, f".rank-{record['rank']}.{os.getpid()}")
-    with open(temporary, "w", encoding="utf-8") as file:
+    temporary = os.path.join(folder, f".rank-{record['rank']}.{os.urandom(8).hex()}")
+    with open(temporary, "x", encoding="utf-8") as file:
         file.write(json.dumps(record, indent=2) + "\n")
     os.replace(temporary, path)
 
