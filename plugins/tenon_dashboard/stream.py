@@ -23,6 +23,8 @@ CHUNK = 1 << 20
 LONGEST_VALUE = 4 << 20
 #: The largest number of characters of one file; 1,000,000 ops take about 0.4 GB.
 LONGEST_TEXT = 8 << 30
+#: The text of a compressed file has at most ``FREE`` characters, and ``FACTOR`` for each byte of the file.
+FREE, FACTOR = 1 << 26, 100
 _BLANK = re.compile(r"[ \t\r\n,]*")
 
 
@@ -61,6 +63,8 @@ class EventStream:
         self._part = "start"
         #: Whether every event so far was one line, so that many can be read at once.
         self._lines = True
+        #: Whether the text was searched for the end of a line in vain: once, as each event would search it.
+        self._searched = False
         #: The values other than events: ``schemaVersion``, ``distributedInfo``, ``deviceProperties``, ...
         self.header: JsonObject = {}
 
@@ -102,7 +106,7 @@ class EventStream:
                 if mark == "]":
                     self._part, self._at = "keys", at + 1
                     continue
-                if self._lines and self._whole_lines(sink):
+                if self._lines and not self._searched and self._whole_lines(sink):
                     continue
                 value = self._value(at)
                 if value is None:
@@ -123,6 +127,7 @@ class EventStream:
         """Pass on the events up to the last line that ends with a comma; return False if there is none."""
         end = self._text.rfind(",\n", self._at)
         if end < 0:
+            self._searched = True
             return False
         lines = self._text[self._at : end]
         if not sink.take(f"\n{lines}\n"):
@@ -208,8 +213,11 @@ class EventStream:
         self._read += len(text)
         if self._read > LONGEST_TEXT:
             raise BadTrace(f"more than {LONGEST_TEXT >> 30} GiB of text")
+        if self._packed and self._read > FREE + FACTOR * self.position:
+            raise BadTrace(f"decompresses to more than {FACTOR} times its size: no trace does")
         self._text = self._text[self._at :] + text
         self._at = 0
+        self._searched = False
         return True
 
     def _bytes(self) -> bytes:

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import json
 import random
+import time
 import zlib
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import traces
 from traces import memory, span
 
+from tenon_dashboard import stream
 from tenon_dashboard.collect import Collected
 from tenon_dashboard.digest import curve, digest
 from tenon_dashboard.lines import Lines
@@ -324,6 +326,29 @@ def test_damaged_gzip_and_bytes_that_are_not_text_are_reported(tmp_path):
     path.write_bytes(b'{"a": "\xff\xfe"}')
     with pytest.raises(BadTrace, match="not UTF-8"):
         read(path)
+
+
+@pytest.mark.parametrize("unit", [b" ", b"\n", b",", b"{},\n", b"[],"], ids=repr)
+def test_what_a_compressed_file_may_become_is_limited(tmp_path, monkeypatch, unit):
+    monkeypatch.setattr(stream, "FREE", 1 << 15)
+    monkeypatch.setattr(stream, "FACTOR", 20)
+    path = tmp_path / "a.pt.trace.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + unit * (4_000_000 // len(unit)), 9))
+
+    with pytest.raises(BadTrace, match="decompresses to more than 20 times its size"):
+        read(path)
+
+
+@pytest.mark.parametrize("between", [b",", b"\n,", b",\n"], ids=repr)
+def test_the_time_for_many_events_in_one_line_is_linear(tmp_path, between):
+    path = tmp_path / "a.pt.trace.json"
+    path.write_bytes(b'{"traceEvents": [' + between.join([b'{"ph":"X"}'] * 90_000))
+    began = time.process_time()
+
+    _, collected = read(path)
+
+    assert sum(collected.skipped.values()) == 90_000
+    assert time.process_time() - began < 2e-6 * path.stat().st_size
 
 
 GOOD = {"ph": "X", "cat": "cpu_op", "name": "f", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0}
