@@ -3,8 +3,10 @@
 import gzip
 import io
 import os
+import random
 import struct
 import tracemalloc
+import warnings
 import zipfile
 
 import numpy as np
@@ -90,9 +92,102 @@ def test_arrays_keep_their_order_and_dtype(tmp_path, order):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
-@pytest.mark.parametrize("read", [readers.read_idx, readers.read_csv, readers.read_npz])
+@pytest.mark.parametrize("read", [readers.read_idx, readers.read_csv, readers.read_npz, readers.TextLines])
 def test_a_pipe_in_a_files_place_is_refused(tmp_path, read):
     os.mkfifo(tmp_path / "x")
 
     with pytest.raises(DataError, match="not a regular file"):
         read(tmp_path / "x")
+
+
+def test_lines_of_a_file_that_was_cut_off_or_replaced_by_a_pipe_are_errors(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("one\ntwo\n")
+    lines = readers.TextLines(path)
+
+    os.truncate(path, 5)
+    with pytest.raises(DataError, match=r"x\.txt, line 2: the file has been cut off since"):
+        lines[1]
+    assert lines[0] == "one"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="not a regular file"):
+        lines[0]
+
+
+@pytest.fixture
+def image(tmp_path):
+    """``image(content)``: the first sample of a folder of images whose only file has that content."""
+    pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    path = tmp_path / "images" / "dog" / "1.png"
+    path.parent.mkdir(parents=True)
+
+    def image(content):
+        path.write_bytes(content)
+        return readers.ImageFolder(tmp_path / "images")[0][0]
+
+    return image
+
+
+def encoded(kind, size=(30, 20), **options):
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.new("RGB", size, (9, 8, 7)).save(stream, kind, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "PPM", "BMP", "TIFF", "WEBP", "GIF"])
+def test_images_are_told_by_their_content_and_damage_of_any_kind_is_an_error(image, kind):
+    good = encoded(kind)
+    draw = random.Random(kind)
+    assert image(good).shape == (3, 20, 30)
+    ends = set()
+
+    for _ in range(150):
+        content = bytearray(good)
+        for _ in range(draw.choice((1, 4))):
+            place = draw.randrange(min(len(content), draw.choice((40, 10_000))))
+            content[place : place + 4] = draw.randbytes(4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Pillow, about pixels and metadata
+            try:
+                ends.add(image(content).ndim)
+            except DataError as error:
+                ends.add(DataError)
+                assert "1.png cannot be read as an image: " in str(error) and len(str(error)) < 1000
+
+    assert ends == {DataError, 3}
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "GIF"])
+def test_an_image_whose_pixels_take_far_more_than_its_file_is_refused_before_it_is_decoded(image, kind):
+    content = encoded(kind, (6000, 6000), **({"compression": "tiff_adobe_deflate"} if kind == "TIFF" else {}))
+    assert len(content) < 700_000
+    tracemalloc.start()
+
+    with pytest.raises(
+        DataError, match=r"6,000 x 6,000 pixels would take more than 100 times its \d+,\d+ bytes"
+    ):
+        image(content)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 10 << 20
+
+
+def test_programs_that_pillow_would_run_are_no_images(image):
+    content = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\n"
+
+    with pytest.raises(DataError, match="cannot identify image file"):
+        image(content)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_in_an_images_place_is_refused(image, tmp_path):
+    image(encoded("PNG"))
+    (tmp_path / "images" / "dog" / "1.png").unlink()
+    os.mkfifo(tmp_path / "images" / "dog" / "1.png")
+
+    with pytest.raises(DataError, match="not a regular file"):
+        readers.ImageFolder(tmp_path / "images")[0]

@@ -25,6 +25,7 @@ from tenon.plugins.user_key import is_signed, sign
 from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
 from tenon.serialize.named import NamedBytes
+from tenon.serialize.regular_files import open_regular
 from tenon.training import lock, randomness
 from tenon.training.config import canonical
 from tenon.training.session import Session
@@ -104,7 +105,8 @@ def fetch(communicator: Communicator, run: Path, trust: Trust) -> Resumed:
     if communicator.rank == 0:
         try:
             path = _newest(run)
-            content = path.read_bytes()
+            with open_regular(path) as file:  # which another account may have replaced since it was checked
+                content = file.read()
         except (CheckpointError, OSError) as error:
             problem = str(error)
     answers = communicator.all_gather_bytes(

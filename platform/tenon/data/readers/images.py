@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -11,16 +12,20 @@ import numpy as np
 
 from tenon.data.dataset import Dataset
 from tenon.errors import DataError
+from tenon.serialize.limits import FACTOR, FREE, cut
+from tenon.serialize.regular_files import open_regular
 from tenon.tensors.creation import create
 
 if TYPE_CHECKING:
-    import os
-
     from PIL.Image import Image
 
     from tenon.tensors.tensor import Tensor
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+#: Whatever a file is called, Pillow decodes no other formats: for some it runs programs, such as Ghostscript.
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+#: The most bytes of a decoded pixel.
+_PIXEL = 4
 
 
 class ImageFolder(Dataset[tuple[Any, Any]]):  # the types of the transforms' results
@@ -78,15 +83,29 @@ def to_tensor(image: Image) -> Tensor:
 
 
 def _read(path: Path) -> Image:
-    """The RGB image in a file; DataError if it cannot be read."""
+    """The RGB image in a file; DataError if it cannot be read, or takes far more memory than the file."""
     pillow = _pillow()
     try:
-        with pillow.open(path) as opened:
-            return opened.convert("RGB")
-    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for some broken files
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            with pillow.open(file, formats=FORMATS) as opened:
+                _check_pixels(opened, size)
+                return opened.convert("RGB")
+    except MemoryError:
+        raise
+    except Exception as error:  # Pillow's decoders raise errors of any kind for damaged files
         raise DataError(
-            f"{path} cannot be read as an image: {error}. Remove it, or download it again."
+            f"{path} cannot be read as an image: {cut(error).rstrip('.')}. Remove it, or download it again."
         ) from error
+
+
+def _check_pixels(image: Image, size: int) -> None:
+    """DataError if the pixels of ``image`` take far more memory than its file of ``size`` bytes."""
+    width, height = image.size
+    if width * height * _PIXEL > FREE + FACTOR * size:
+        raise DataError(
+            f"its {width:,} x {height:,} pixels would take more than {FACTOR} times its {size:,} bytes"
+        )
 
 
 def _pillow() -> ModuleType:

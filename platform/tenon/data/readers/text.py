@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from tenon.data.dataset import Dataset
-from tenon.errors import DataError
+from tenon.errors import CheckpointError, DataError
+from tenon.serialize.regular_files import open_regular
 
 if TYPE_CHECKING:
     import os
@@ -38,9 +39,14 @@ class TextLines(Dataset[str]):
         number = int(np.searchsorted(self._ends, index, side="right"))
         line = index - (int(self._ends[number - 1]) if number else 0)
         begin, end = self._begins[number][line : line + 2]
-        with open(self.paths[number], "rb") as file:
+        with _opened(self.paths[number]) as file:
             file.seek(int(begin))
             data = file.read(int(end - begin))
+        if len(data) < end - begin:
+            raise DataError(
+                f"{self.paths[number]}, line {line + 1}: the file has been cut off since its lines were"
+                " counted. Make the data set again."
+            )
         try:
             return data.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:
@@ -52,7 +58,15 @@ class TextLines(Dataset[str]):
 def _line_begins(path: Path) -> np.ndarray:
     """Return the byte offsets at which lines begin, and the end of the last one."""
     begins = [0]
-    with open(path, "rb") as file:
+    with _opened(path) as file:
         for line in file:
             begins.append(begins[-1] + len(line))
     return np.array(begins, np.int64)
+
+
+def _opened(path: Path) -> BinaryIO:
+    """Open a file to read; DataError for a pipe, which would block."""
+    try:
+        return open_regular(path)
+    except CheckpointError as error:
+        raise DataError(str(error)) from None
