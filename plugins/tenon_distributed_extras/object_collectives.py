@@ -28,7 +28,7 @@ def all_gather_object(object_list: list[Value], obj: Value, group: Group = None)
             "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(
-        parts.encode(obj), name=parts.place_name(), detail="all_gather_object"
+        parts.encode(obj), name=parts.place_name(obj, (1, "obj")), detail="all_gather_object"
     )
     object_list[:] = [parts.decode(payload) for payload in payloads]
 
@@ -52,7 +52,7 @@ def gather_object(
             "Make it [None] * get_world_size()."
         )
     payloads = communicator.all_gather_bytes(
-        parts.encode(obj), name=parts.place_name(), detail=f"gather_object to rank {root}"
+        parts.encode(obj), name=parts.place_name(obj, (0, "obj")), detail=f"gather_object to rank {root}"
     )
     if communicator.rank == root:
         gathered[:] = [parts.decode(payload) for payload in payloads]
@@ -75,7 +75,9 @@ def broadcast_object_list(
     root = 0 if src is None and group_src is None else parts.root_of(communicator, src, group_src, "src")
     mine = parts.encode(object_list) if communicator.rank == root else b""
     payloads = communicator.all_gather_bytes(
-        mine, name=parts.place_name(), detail=f"broadcast_object_list from rank {root}"
+        mine,
+        name=parts.place_name(object_list, (0, "object_list")),
+        detail=f"broadcast_object_list from rank {root}",
     )
     _replace(object_list, parts.decode(payloads[root]), root, "broadcast_object_list")
 

@@ -5,16 +5,20 @@
 
 "without": ranks meet before each call, as they must, but name no tensor and compare nothing. "added" is the
 difference of the two best times; in brackets that of the medians. A way is one collective, called directly unless the
-line says otherwise: "wrapped" through two functions, "loop" over four tensors that stay, "fresh" over four new ones, "listed" over a
-variable of four new ones.
+line says otherwise: "wrapped" through two functions, "decorated" through one of ``*args``, "loop" over four tensors that stay, "fresh"
+over four new ones, "listed" over a variable of four new ones, "keyed" over the keys of a dict, "attribute" over those of an
+object's dict, and "numbers" over those of numbers that become tensors.
 """
 
 import contextlib
+import types
 
 import ranks
 
 CALLS = 48
 """Calls between two readings of the clock."""
+FOURFOLD = ("loop", "fresh", "listed", "keyed", "attribute", "numbers")
+"""The ways of four calls."""
 
 
 @contextlib.contextmanager
@@ -72,6 +76,26 @@ def ways(size):
         for each in made:
             dist.all_reduce(each)
 
+    keyed = dict(zip("abcd", values, strict=True))
+    owner = types.SimpleNamespace(values=keyed)
+    numbers = dict(zip("abcd", range(4), strict=True))
+
+    def decorated(*arguments):
+        dist.all_reduce(*arguments)
+
+    def by_key():
+        for key in "abcd":
+            each = keyed[key]
+            dist.all_reduce(each)
+
+    def by_attribute():
+        for key in "abcd":
+            dist.all_reduce(owner.values[key])
+
+    def by_number():
+        for key in "abcd":
+            dist.all_reduce(torch.tensor(numbers[key]))
+
     def named():
         with dist.named("bench"):
             dist.all_reduce(tensor)
@@ -79,9 +103,13 @@ def ways(size):
     return {
         "all_reduce": lambda: dist.all_reduce(tensor),
         "all_reduce, wrapped": lambda: outer(tensor),
+        "all_reduce, decorated": lambda: decorated(tensor),
         "all_reduce, loop": loop,
         "all_reduce, fresh": lambda: loop(True),
         "all_reduce, listed": listed,
+        "all_reduce, keyed": by_key,
+        "all_reduce, attribute": by_attribute,
+        "all_reduce, numbers": by_number,
         "all_reduce, named": named,
         "all_reduce, parameter": lambda: dist.all_reduce(model.bias.data),
         "reduce": lambda: dist.reduce(tensor, 0),
@@ -104,7 +132,7 @@ def measure(options):
     shared = dist.get_communicator()
     results = []
     for name, call in ways(shared.size).items():
-        calls = CALLS // 4 if name.endswith(("loop", "fresh", "listed")) else CALLS
+        calls = CALLS // 4 if name.endswith(FOURFOLD) else CALLS
 
         def plain(call=call, calls=calls):
             with without_identity(shared):

@@ -14,7 +14,8 @@ from types import CodeType, FrameType
 
 from tenon.distributed.communication.calls import Implied, Recorded
 from tenon.distributed.communication.origin import Origin
-from tenon.distributed.communication.site import Argument, Site, is_tenon
+from tenon.distributed.communication.site import Site
+from tenon.distributed.communication.steps import Argument, Followed, is_tenon
 
 DEPTH = 4
 """Number of frames that identify a site: wrappers around a collective, and their callers. Each takes 0.2
@@ -23,6 +24,8 @@ SITES = 4096
 """Size of the cache of call sites: parsing one takes as long as a thousand sums."""
 PROGRAM = "<tenon program"
 """Prefix of the file name of a compiled program."""
+AT_LEAF, LEAF = "_at_leaf", "leaf"
+"""The function of ``engine/hooks.py`` that runs hooks of a leaf, and its variable."""
 
 
 class _End:
@@ -117,18 +120,57 @@ def at_run(name: str | None) -> str | None:
     each: FrameType | None = sys._getframe(2)
     if each is None or not each.f_code.co_filename.startswith(PROGRAM):
         return name
+    return called_from(name, each, None, "compiled and called")
+
+
+def called_from(name: Implied, frame: FrameType, tensor: object, how: str) -> Implied:
+    """``name`` with the place of the program from which this library has run the code of ``frame``.
+
+    ``tensor`` is looked for in the variables there.
+    """
+    each: FrameType | None = frame
     while each is not None and (each.f_code.co_filename.startswith("<tenon") or is_tenon(each)):
         each = each.f_back
-    return name if each is None else _within(name, find(each, None, False).name)
+    if each is None:
+        return name
+    site = _find_around(each, name.followed)
+    outer = site.of_tensor(tensor, each) if site.chooses or tensor is not None else site.name
+    return _within(name, outer, how)
+
+
+_around: dict[tuple[object, ...], Site] = {}
+
+
+def _find_around(frame: FrameType, followed: Followed | None) -> Site:
+    """The site of ``frame``, from which comes what is ``followed``; cached."""
+    frames: list[FrameType] = []
+    each: FrameType | None = frame
+    while each is not None and len(frames) < DEPTH:
+        frames.append(each)
+        each = each.f_back
+    key = followed, *((id(each.f_code), each.f_lasti) for each in frames)
+    site = _around.get(key)
+    if site is None:
+        if len(_around) >= SITES:
+            _around.clear()
+        site = _around[key] = Site(frames, followed, False)
+    return site
 
 
 @functools.lru_cache(maxsize=SITES)
-def _within(name: Implied, outer: Implied) -> Implied:
-    """``name``, inferred in a compiled function that was called at the place of ``outer``."""
+def _within(name: Implied, outer: Implied, how: str) -> Implied:
+    """``name``, inferred in code that this library has run, in a call at the place of ``outer``."""
 
     def origin() -> Origin:
-        inner = name.origin
-        return replace(inner, places=[*inner.places, *outer.origin.places])
+        inner, around = name.origin, outer.origin
+        return replace(
+            inner,
+            aliases=[*inner.aliases, *around.aliases],
+            indices={**inner.indices, **around.indices},
+            loops=True,
+            places=[*inner.places, *around.places],
+            within=around.within if around.loops else inner.within,
+        )
 
     place = outer.shown.removeprefix("at ")
-    return Implied(f"{name.shown}, compiled and called at {place}\n{name.hidden}{outer.hidden}", origin)
+    return Implied(f"{name.shown}, {how} at {place}\n{name.hidden}{outer.hidden}", origin)

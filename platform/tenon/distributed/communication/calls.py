@@ -17,6 +17,7 @@ from tenon.errors import CollectiveMismatchError
 
 if TYPE_CHECKING:
     from tenon.distributed.communication.communicator import Communicator
+    from tenon.distributed.communication.steps import Followed
 
 Args = TypeVarTuple("Args")
 Result = TypeVar("Result")
@@ -26,23 +27,26 @@ class Implied(str):
     """An inferred name: that of a parameter, or in backticks the expression in the caller's source.
 
     The text after a line break distinguishes calls, but is not shown. ``origin`` reads the ``Origin``.
+    ``followed`` is what the tensor comes from in the frames around (``steps.py``).
     """
 
-    __slots__ = ("_origin", "_recorded")
+    __slots__ = ("_origin", "_recorded", "followed")
 
     _origin: Callable[[], Origin] | None
     _recorded: Recorded | None
+    followed: Followed | None
 
     def __new__(cls, text: str, origin: Callable[[], Origin] | None = None) -> Self:
         """The name ``text``."""
         self = super().__new__(cls, text)
-        self._origin, self._recorded = origin, None
+        self._origin, self._recorded, self.followed = origin, None, None
         return self
 
     def recorded(self) -> Recorded:
         """This name, for a call that a recorder may write into a program."""
         if self._recorded is None:
             self._recorded = Recorded(self, self._origin)
+            self._recorded.followed = self.followed
         return self._recorded
 
     @property

@@ -63,6 +63,9 @@ def _differences(a: Origin, b: Origin) -> Iterator[tuple[str, str, str]]:
     at_a, at_b = (f" in {[place.function for place in each.places]}" for each in (a, b))
     if a.loops and b.loops:
         names_a, names_b = ({*each.aliases, *filter(None, [each.expression])} for each in (a, b))
+        if a.indices.keys().isdisjoint(b.indices.keys()):  # of two containers
+            names_a.update(f"{label}[{index!r}]" for label, index in a.indices.items())
+            names_b.update(f"{label}[{index!r}]" for label, index in b.indices.items())
         for one, another in itertools.product(sorted(names_a - names_b), sorted(names_b - names_a)):
             yield "variables", one + at_a, another + at_b
     elif not (a.strict and b.strict):

@@ -7,81 +7,32 @@ tensor of the last time's next call holds this one.
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from inspect import CO_OPTIMIZED
-from types import CodeType, FrameType
-from typing import NamedTuple, TypeAlias
+from types import FrameType
 
 from tenon.distributed.communication import references, source
 from tenon.distributed.communication.calls import Implied
 from tenon.distributed.communication.origin import Origin
+from tenon.distributed.communication.steps import (
+    Argument,
+    Followed,
+    Holder,
+    Reading,
+    Step,
+    is_tenon,
+    shortened,
+)
 from tenon.tensors.tensor import Tensor
 
 CHOICES = 256
 """Size of a site's cache of names."""
 FRUITLESS = 32
 """A site at which so many tensors in turn had no other variable is not searched again."""
-#: The position of the tensor among the arguments of a call: its index, and its keyword.
-Argument: TypeAlias = tuple[int, str]
-FIRST: Argument = (0, "tensor")
-INPUT: Argument = (1, "tensor")
-
-
-class Step(NamedTuple):
-    """The call of one frame: its code and instruction, and which variables to search for the tensor."""
-
-    depth: int
-    code: CodeType
-    instruction: int
-    variables: tuple[str, ...] = ()
-    """Variables of loops that the call passes on."""
-    items: frozenset[str] = frozenset()
-    """Those of them that choose an item."""
-    passed: frozenset[str] = frozenset()
-    """All variables that the call passes on."""
-    names: tuple[str, ...] = ()
-    """Variables of the module that the code mentions."""
-    loops: frozenset[str] = frozenset()
-    """All variables of loops."""
-    follows: bool = False
-    """Whether the frame passes the tensor on, so that its variables are searched."""
-
-
-class Holder:
-    """A variable or item that held the tensor of a call, the name, and what came next the last time.
-
-    ``loop`` is the variable of a loop that is looked for in place of the tensor, or empty.
-    """
-
-    __slots__ = ("depth", "key", "loop", "name", "next", "variable")
-
-    def __init__(self, depth: int, variable: str, key: int | str | None, loop: str, name: Implied) -> None:
-        self.depth, self.variable, self.key, self.loop, self.name = depth, variable, key, loop, name
-        self.next = self
-
-    def holds(self, tensor: Tensor, frame: FrameType) -> bool:
-        """Whether the variable, ``depth`` frames above ``frame``, holds ``tensor`` now."""
-        for _ in range(self.depth):
-            frame = frame.f_back or frame
-        values = frame.f_locals
-        value, key, subject = values.get(self.variable), self.key, tensor
-        if self.loop:
-            subject = values.get(self.loop)  # type: ignore[assignment]
-        if subject is None:
-            return False
-        if key is None:
-            return value is subject
-        kind = type(value)
-        if kind is dict or ((kind is list or kind is tuple) and type(key) is int):
-            try:
-                return value[key] is subject  # type: ignore[index]
-            except LookupError:
-                return False
-        return False
+OBJECTS: Sequence[Argument] = ((0, "obj"), (1, "obj"), (0, "object_list"), (1, "scatter_object_input_list"))
 
 
 class Site:
@@ -91,29 +42,41 @@ class Site:
     __slots__ = (
         "_argument",
         "_choices",
+        "_computed",
         "_expression",
+        "_followed",
         "_fruitless",
         "_holders",
         "_internal",
+        "_labels",
         "_latest",
         "_loops",
         "_names",
-        "_sends",
         "_steps",
         "_strict",
+        "_subject",
         "chooses",
+        "is_callback",
         "name",
     )
 
-    def __init__(self, frames: Sequence[FrameType], argument: Argument | None, strict: bool) -> None:
-        self._strict, self._sends = strict, argument is not None
-        self._expression: str | None = None
-        self._argument: ast.expr | None = None
-        self._loops = self.chooses = False
+    def __init__(
+        self, frames: Sequence[FrameType], argument: Argument | Followed | None, strict: bool
+    ) -> None:
+        self._strict = strict
+        self._subject = ""
+        if argument is not None and not isinstance(argument, Followed):
+            self._subject = "an object" if argument in OBJECTS else "a tensor"
         chain: list[tuple[int, FrameType]] = list(enumerate(frames))
         own = [(depth, each) for depth, each in chain if not is_tenon(each)]
         self._internal = not own
-        self._steps = list(self._read(own or chain[:1], argument))
+        self.is_callback = bool(own) and own[-1][0] < len(frames) - 1
+        """Whether this library has called the outermost frame that is known."""
+        reading = Reading(own or chain[:1], argument, self.is_callback)
+        self._expression, self._argument = reading.expression, reading.argument
+        self._loops, self.chooses, self._computed = reading.loops, reading.chooses, reading.computed
+        self._steps, self._followed = reading.steps, reading.followed
+        self._labels = any(step.labels for step in self._steps)
         self._fruitless = 0
         self._names: dict[str, Implied] = {}
         self._choices: dict[tuple[object, ...], Implied] = {}
@@ -128,16 +91,31 @@ class Site:
             name = self._names[parameter] = self._implied(Origin(parameter=parameter))
         return name
 
-    def of_tensor(self, tensor: Tensor, frame: FrameType) -> Implied:
+    def of_tensor(self, tensor: object, frame: FrameType) -> Implied:
         """The name of ``tensor`` at this site, which ``frame`` is at."""
         if self._fruitless >= FRUITLESS:
-            return self.name
+            return self._labelled(frame) if self._labels else self.name
         # Tensors in the same variables as the last time need no search, which takes five times as long.
         expected = self._latest.next
         if expected.holds(tensor, frame):
             self._latest = expected
             return expected.name
         return self._choice(tensor, frame, self._expression)
+
+    def _labelled(self, frame: FrameType) -> Implied:
+        """The name by the keys that choose the tensor, where it is in no variable."""
+        depth = 0
+        numbers: list[tuple[str, int | str]] = []
+        for step in self._steps:
+            if not step.follows:
+                break
+            while depth < step.depth:
+                frame, depth = frame.f_back or frame, depth + 1
+            if step.labels:
+                values = frame.f_locals
+                keys = [(variable, references.as_key(values.get(variable))) for variable in step.labels]
+                numbers += [(f"{variable} =", key) for variable, key in keys if key is not None]
+        return self._chosen(self._expression, (), numbers)
 
     def of_elements(self, tensors: Sequence[Tensor], frame: FrameType) -> list[Implied]:
         """The names of ``tensors``, which the call passes as a list."""
@@ -146,58 +124,18 @@ class Site:
         for number, part in enumerate(references.elements(self._argument, len(tensors))):
             expression = None if self._expression is None else f"{self._expression[:-1]}[{number}]`"
             if part is not None and references.named(part):
-                expression = _shortened(part)
+                expression = shortened(part)
             names.append(self._choice(tensors[number], frame, expression))
         return names
 
-    def _read(self, frames: Sequence[tuple[int, FrameType]], argument: Argument | None) -> Iterator[Step]:
-        """Read the source of the call of each frame, the innermost first."""
-        wanted: set[str] = set()
-        inner: CodeType | None = None
-        follows, closure = argument is not None, False
-        for depth, frame in frames:
-            code = frame.f_code
-            expression = source.expression_at(code, frame.f_lasti) if follows else None
-            if expression is None:
-                passed: list[ast.expr] = []
-            elif inner is None:
-                passed = self._find_argument(expression, argument)
-            else:
-                passed = references.passed_to(inner, wanted, closure, expression)
-            names, loops = frozenset(references.variables_in(passed)), frozenset(source.loop_variables(code))
-            variables = names & loops
-            self._loops = self._loops or bool(variables) or any(map(references.is_loop, passed))
-            self.chooses = self.chooses or bool(variables) or any(map(references.is_choice, passed))
-            items = variables & references.item_variables(passed)
-            read = references.searched(source.module_variables(code), frame.f_globals) if passed else ()
-            yield Step(depth, code, frame.f_lasti, tuple(variables), items, names, read, loops, bool(passed))
-            wanted = {*names}.intersection(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
-            closure = not names.isdisjoint(code.co_freevars)
-            follows = bool(wanted) or closure or (bool(passed) and references.is_comprehension(code))
-            inner = code
-
-    def _find_argument(self, expression: ast.expr, argument: Argument | None) -> list[ast.expr]:
-        """What the call passes as the tensor, in a list; without such an argument, the called variable."""
-        if not isinstance(expression, ast.Call):
-            return []
-        index, keyword = argument or FIRST
-        found = [each.value for each in expression.keywords if each.arg == keyword]
-        found = [*found, *expression.args[index : index + 1]][:1]
-        if not found:
-            return [expression.func] if isinstance(expression.func, ast.Name) else []
-        self._argument = found[0]
-        if references.named(found[0]):
-            self._expression = _shortened(found[0])
-        return found
-
-    def _choice(self, tensor: Tensor, frame: FrameType, expression: str | None) -> Implied:
+    def _choice(self, tensor: object, frame: FrameType, expression: str | None) -> Implied:
         """Name ``tensor`` by the variables and items that refer to it in the frames of this site."""
         aliases: list[str] = []
         indices: list[tuple[str, int | str]] = []
         numbers: list[tuple[str, int | str]] = []
-        subjects: list[tuple[str, object]] = [("", tensor)]
+        subjects: list[tuple[str, object]] = [("", tensor)] if tensor is not None else []
         holder: tuple[int, str, int | str | None, str] | None = None
-        depth = 0
+        depth, outside = 0, False
         for step in self._steps:
             if not step.follows:
                 break
@@ -206,34 +144,55 @@ class Site:
             values = frame.f_locals
             for variable in step.variables:
                 value = values.get(variable)
-                if value is tensor or value is None:
+                if value is tensor or value is None or isinstance(value, bool):
                     continue
-                if type(value) is int or type(value) is str:
-                    if variable in step.items:
-                        numbers.append((f"{variable} =", value))
-                else:
+                key = references.as_key(value)
+                if key is None:
                     subjects.append((variable, value))
+                elif variable in step.labels:
+                    numbers.append((f"{variable} =", key))
             variables: Iterable[tuple[str, object]] = values.items()
             if step.names or not step.code.co_flags & CO_OPTIMIZED:
                 variables = references.in_frame(step.code, step.names, values, frame.f_globals)
+            known = len(aliases), len(indices)
             for loop, subject in subjects:
+                before = len(aliases), len(indices)
                 references.search(variables, subject, step.loops, aliases, indices)
-                if holder is None and (aliases or indices) and (not loop or loop in step.variables):
-                    found = [*((each, None) for each in aliases), *indices]
-                    held = [each for each in found if each[0] in values and each[0] not in step.passed]
-                    holder = next(((step.depth, *each, loop) for each in held), None)
-            if self._loops and not (aliases or indices):
+                if self._loops and before == (len(aliases), len(indices)):
+                    references.search_attributes(variables, subject, step.loops, aliases, indices)
+                if not loop or loop in step.variables:
+                    found = [*((each, None) for each in aliases[before[0] :]), *indices[before[1] :]]
+                    held = [each for each in found if step.may_hold(*each, values)]
+                    # The outermost frame decides what those below were given, except what is outside of all.
+                    if held and (holder is None or not outside):
+                        holder = (step.depth, *held[0], loop)
+                        outside = step.is_outside(held[0][0])
+            if self._loops and tensor is not None and known == (0, 0) == (len(aliases), len(indices)):
                 references.search_inside(variables, tensor, indices)
         if aliases and expression is not None:
             aliases = [each for each in aliases if each != expression[1:-1]]
-        if not (aliases or indices):
-            indices = numbers
+        if self._computed and not self._strict:
+            aliases, indices = [], []  # Each rank may compute which one it passes.
         if not (aliases or indices):
             self._fruitless += 1
-            if expression == self._expression:
+            holder = None
+            if not numbers and expression == self._expression:
                 return self.name
         else:
-            self._fruitless = 0
+            self._fruitless, numbers = 0, []
+        name = self._chosen(expression, aliases, [*indices, *numbers])
+        if holder is not None:
+            following = self._holders.get((holder, name))
+            if following is None:
+                following = self._holders[holder, name] = Holder(*holder, name)
+            self._latest.next = following
+            self._latest = following
+        return name
+
+    def _chosen(
+        self, expression: str | None, aliases: Sequence[str], indices: Sequence[tuple[str, int | str]]
+    ) -> Implied:
+        """The name of a tensor that the variables ``aliases`` and the items ``indices`` are."""
         facts = expression, *aliases, *indices
         name = self._choices.get(facts)
         if name is None:
@@ -244,30 +203,25 @@ class Site:
             name = self._choices[facts] = self._implied(
                 Origin(expression=expression, aliases=sorted({*aliases}), indices=first)
             )
-        if holder is not None:
-            following = self._holders.get((holder, name))
-            if following is None:
-                following = self._holders[holder, name] = Holder(*holder, name)
-            self._latest.next = following
-            self._latest = following
         return name
 
     def _implied(self, origin: Origin) -> Implied:
         """``origin`` at this site as a name: the text shown, and after a line break what else distinguishes
         calls."""
         origin = replace(origin, strict=self._strict, loops=self._loops)
-        shown = origin.parameter or origin.expression or ("a tensor" if self._sends else "")
-        if origin.aliases:
-            shown += f" ({', '.join(origin.aliases)})"
-        elif origin.indices:
-            shown += f" ({', '.join(_item(*item) for item in sorted(origin.indices.items()))})"
+        shown = origin.parameter or origin.expression or self._subject
+        others = [*origin.aliases, *(_item(*item) for item in sorted(origin.indices.items()))]
+        if others:
+            shown += f" ({', '.join(others)})"
         chain = [] if self._internal else self._steps
         lines = [_line(step) for step in chain]
         if lines:
             shown = f"{shown} at {', called at '.join(lines)}".lstrip()
         hidden = [f"{step.code.co_firstlineno}+{step.instruction}" for step in chain]
         facts = [sorted(origin.aliases), sorted(origin.indices.items(), key=repr), hidden]
-        return Implied(f"{shown}\n{facts}", lambda: self._with_places(origin))
+        name = Implied(f"{shown}\n{facts}", lambda: self._with_places(origin))
+        name.followed = self._followed
+        return name
 
     def _with_places(self, origin: Origin) -> Origin:
         if self._internal:
@@ -277,7 +231,7 @@ class Site:
 
     def _within(self) -> str:
         """The numbers that the loops around the call are at, except those that choose the tensor."""
-        choosing = {step.code: {*step.variables} for step in self._steps}
+        choosing = {step.code: {*step.choosing} for step in self._steps}
         found = []
         frame: FrameType | None = sys._getframe()
         while frame is not None:
@@ -291,21 +245,10 @@ class Site:
         return repr(found)
 
 
-def is_tenon(frame: FrameType) -> bool:
-    """Whether ``frame`` runs code of this library rather than of the program."""
-    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package == "tenon" or package.startswith("tenon_")
-
-
 def _line(step: Step) -> str:
     span = source.span_of(step.code, step.instruction)
     line = step.code.co_firstlineno if span is None else span[0]
     return f"{os.path.basename(step.code.co_filename)}:{line}"
-
-
-def _shortened(expression: ast.expr) -> str:
-    """The source of ``expression``, as a name."""
-    return f"`{ast.unparse(expression)[: source.LONGEST]}`"
 
 
 def _item(label: str, index: int | str) -> str:

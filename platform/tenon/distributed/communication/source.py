@@ -53,7 +53,15 @@ def expression_at(code: CodeType, instruction: int) -> ast.expr | None:
         with _PARSING:
             return ast.parse(b"(" + b"".join(lines) + b")", mode="eval").body
     except SyntaxError:
-        return None  # The file has changed since it was imported.
+        return _entered(code, instruction)  # a statement, or the file has changed since it was imported
+
+
+def _entered(code: CodeType, instruction: int) -> ast.expr | None:
+    """The context manager of the ``with`` statement at byte ``instruction`` of ``code``, if it has one."""
+    path = path_at(code, instruction)
+    if path is None or not isinstance(path[-1], ast.With | ast.AsyncWith) or len(path[-1].items) > 1:
+        return None
+    return path[-1].items[0].context_expr
 
 
 def loop_variables(code: CodeType) -> set[str]:
@@ -108,12 +116,14 @@ def _read_place(code: CodeType, instruction: int) -> Place:
     if span is None:
         return Place(function, 0, instruction, "")
     place = Place(function, span[0], span[2], "")
-    tree = _tree(code.co_filename)
-    found = None if tree is None else _find(tree, span)
-    if found is None:
+    path = path_at(code, instruction)
+    if path is None:
         return place
-    node, path = found
-    place.call = ast.unparse(node)[: 4 * LONGEST]
+    node = path[-1]
+    entered = (
+        [item.context_expr for item in node.items] if isinstance(node, ast.With | ast.AsyncWith) else [node]
+    )
+    place.call = ", ".join(map(ast.unparse, entered))[: 4 * LONGEST]
     place.arms = list(_arms(path))
     if isinstance(node, ast.Call):
         place.chosen = isinstance(node.func, ast.Name) and node.func.id in loop_variables(code)
@@ -122,13 +132,24 @@ def _read_place(code: CodeType, instruction: int) -> Place:
     return place
 
 
+def path_at(code: CodeType, instruction: int) -> list[ast.AST] | None:
+    """The nodes from the module down to the call at byte ``instruction`` of ``code``; None without source."""
+    span, tree = span_of(code, instruction), _tree(code.co_filename)
+    return None if span is None or tree is None else _find(tree, span)
+
+
+def scope_of(path: Sequence[ast.AST]) -> ast.AST:
+    """The innermost function in ``path``, or the module."""
+    return next((node for node in reversed(path) if isinstance(node, _SCOPES)), path[0])
+
+
 def _others(call: ast.Call | ast.Attribute, path: Sequence[ast.AST]) -> list[tuple[str, list[Arm]]]:
     """Other calls in the same function, or properties, with the branches around them."""
-    scope = next((node for node in reversed(path) if isinstance(node, _SCOPES)), path[0])
+    scope = scope_of(path)
     above = path[: path.index(scope)]
     function = _last_name(call)
     others: list[tuple[str, list[Arm]]] = []
-    for node, inner in _walk(scope, []):
+    for node, inner in walk(scope, []):
         if node is not call and isinstance(node, type(call)):
             text = ast.unparse(node)[: 4 * LONGEST]
             text = text if _last_name(node) == function else digest_of(text)
@@ -147,24 +168,24 @@ def _last_name(expression: ast.AST) -> str:
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
 
 
-def _walk(node: ast.AST, path: list[ast.AST]) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
+def walk(node: ast.AST, path: list[ast.AST]) -> Iterator[tuple[ast.AST, list[ast.AST]]]:
     """``node`` and all below it in the same function, with the nodes above each."""
     yield node, path
     below = [*path, node]
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, _SCOPES):
-            yield from _walk(child, below)
+            yield from walk(child, below)
 
 
-def _find(tree: ast.AST, span: Span) -> tuple[ast.AST, list[ast.AST]] | None:
-    """The node of exactly this span, or the innermost around it, and the path of nodes down to it."""
+def _find(tree: ast.AST, span: Span) -> list[ast.AST] | None:
+    """The path of nodes down to the node of exactly this span, or to the innermost around it."""
     node, path = tree, [tree]
     while True:
         if _span(node) == span and isinstance(node, ast.Call):
-            return node, path
+            return path
         inner = next((child for child in ast.iter_child_nodes(node) if _contains(child, span)), None)
         if inner is None:
-            return (node, path) if isinstance(node, ast.expr) else None
+            return path if isinstance(node, ast.expr | ast.With | ast.AsyncWith) else None
         node = inner
         path = [*path, node]
 

@@ -15,11 +15,13 @@ import sys
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from tenon.distributed.communication import call_sites
 from tenon.distributed.communication.calls import Implied
-from tenon.distributed.communication.site import FIRST, INPUT, Argument
+from tenon.distributed.communication.site import Site
+from tenon.distributed.communication.steps import FIRST, INPUT, Argument, is_tenon
 from tenon.distributed.processes.recent_modules import RECENT_MODULES
 from tenon.engine.interceptor import SLOT
 from tenon.nn.parameter import Parameter, is_lazy
@@ -83,7 +85,9 @@ def name_of(tensor: Tensor, argument: Argument = FIRST, *, strict: bool = True) 
         name = site.of_parameter(parameter)
     else:
         name = site.of_tensor(tensor, frame) if site.chooses else site.name
-    return name if SLOT.top is None else name.recorded()
+    if SLOT.top is not None:
+        return name.recorded()
+    return called_back(site, name, frame, tensor) if site.is_callback else name
 
 
 def names_of(tensors: Sequence[Tensor], argument: Argument, *, strict: bool = True) -> list[str]:
@@ -101,10 +105,39 @@ def names_of(tensors: Sequence[Tensor], argument: Argument, *, strict: bool = Tr
     return [name if SLOT.top is None else name.recorded() for name in names]
 
 
-def place_name() -> str:
-    """The name of a collective of no tensor, such as a barrier or one of objects: where it was called."""
+def called_back(site: Site, name: Implied, frame: FrameType, tensor: Tensor) -> Implied:
+    """``name`` of a call in a hook or another callback, with the place from which this library came to it."""
+    each: FrameType | None = frame
+    while each is not None and not is_tenon(each):
+        each = each.f_back
+    if each is None:
+        return name
+    # A hook of a leaf has its gradient, which is in no variable: the leaf may be in one.
+    caller: FrameType | None = each
+    while caller is not None and is_tenon(caller) and caller.f_code.co_name != call_sites.AT_LEAF:
+        caller = caller.f_back
+    if caller is not None and caller.f_code.co_name == call_sites.AT_LEAF:
+        tensor = caller.f_locals[call_sites.LEAF]
+        parameter = PARAMETERS.find(tensor)
+        if parameter is not None:
+            name = site.of_parameter(f"the gradient of {parameter.removeprefix('the parameter ')}")
+    return call_sites.called_from(name, each, tensor, "called")
+
+
+def place_name(value: object = None, argument: Argument | None = None) -> str:
+    """The name of a collective of no tensor, a barrier or one of objects: where it was called.
+
+    ``value`` is the object, which the call has at ``argument``.
+    """
     explicit = _explicit.get()
-    return explicit if explicit is not None else call_sites.find(sys._getframe(2), None, False).name
+    if explicit is not None:
+        return explicit
+    frame = sys._getframe(2)
+    site = call_sites.find(frame, argument, False)
+    if not site.chooses:
+        return site.name
+    # Numbers and texts are one object in many variables.
+    return site.of_tensor(value if isinstance(value, list | dict) else None, frame)
 
 
 @dataclass(slots=True)
