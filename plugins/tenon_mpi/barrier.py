@@ -49,7 +49,7 @@ class SharedBarrier:
         self.number = 0
         self.common_position = -1
         """The position that all ranks passed to the last ``compare``; -1 where they differ."""
-        self._mine = lines[rank]
+        self._lines, self._mine = lines, lines[rank]
         self._others = [(other, line) for other, line in enumerate(lines) if other != rank]
         self._fence = None if _ORDERED else fence
         self._spins = SPINS if _usable_cores() >= len(lines) else 20
@@ -85,6 +85,11 @@ class SharedBarrier:
             if line[offset] != word:
                 equal = False  # No early exit: ``common_position`` has to be the same on all ranks.
         return equal
+
+    def words(self) -> list[int]:
+        """The words that the ranks passed to the last ``compare``, if it was this rank's last barrier."""
+        offset = _WORDS + 2 * (self.number & 1)
+        return [line[offset] for line in self._lines]
 
     def wait(self) -> None:
         """Block until all ranks have called it as often as this one."""

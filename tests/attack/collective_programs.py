@@ -36,6 +36,20 @@ def gather(t):
 def spread(t, root):
     dist.broadcast(t, root)
 
+
+@torch.compile
+def summed(t):
+    return F.all_reduce(t) * 1
+
+
+class Owner:
+    def __init__(self, named):
+        self.named = named
+
+    def reduce(self, key):
+        t = self.named[key]
+        dist.all_reduce(t)
+
 """
 #: What a statement may be: ``v`` and ``w`` are variables, ``r`` is a root, ``i`` is the index of ``v``.
 FORMS = {
@@ -54,6 +68,11 @@ FORMS = {
     "F.broadcast": "{v}.copy_(F.broadcast({v}, {r}))",
     "F.all_gather": "{v}.copy_(F.all_gather({v})[1] * 2)",
     "coalesced": "dist.all_reduce_coalesced([{v}, {w}])",
+    "compiled": "{v}.copy_(summed({v}))",
+    "loop": "for key in '{v}{w}':\n    t = named[key]\n    dist.all_reduce(t)",
+    "loop of an object": "for key in '{v}{w}':\n    owner.reduce(key)",
+    "objects of a loop": "for key in '{v}{w}':\n    found = [None] * 3\n    dist.all_gather_object(found, named[key].tolist())\n"
+    "    named[key].copy_(torch.tensor(found).sum(0))",
     "wrapped": "reduce({v})",
     "wrapped twice": "twice_wrapped({v})",
     "wrapped gather": "gather({v})",
@@ -63,6 +82,7 @@ FORMS = {
     "named": "with dist.named('{v}'):\n    gather({v})",
 }
 STRICT = ("all_reduce", "maximum", "reduce", "scatter_sum", "F.all_reduce")
+LOOPS = ("loop", "loop of an object")
 """Forms in which another variable is a difference: in others each rank may pass one of its own."""
 ROOTED = tuple(name for name, form in FORMS.items() if "{r}" in form)
 STYLES = ("arms", "functions", "early return", "order", "inline")
@@ -98,7 +118,7 @@ class Program:
         common = "\n".join(each.text() for each in self.common)
         other = "\n".join(each.text() for each in self.other) or "pass"
         prelude = PRELUDE + "def program(rank, values):\n    a, b, c, d = values\n"
-        prelude += "    named = dict(zip('abcd', values, strict=True))\n"
+        prelude += "    named = dict(zip('abcd', values, strict=True))\n    owner = Owner(named)\n"
         if not planted:
             return prelude + textwrap.indent(common or "pass", "    ")
         test = f"rank == {self.deviant}"
@@ -155,7 +175,7 @@ def make(seed):
     style = draw.choice(STYLES)
     if kind == "root" and each.form in ROOTED:
         other[at] = replace(each, r=(each.r + 1) % SIZE)
-    elif kind == "variable" and each.form in STRICT:
+    elif kind == "variable" and each.form in STRICT + LOOPS:
         other[at] = replace(each, v=each.w, w=each.v)
     elif kind == "shape" and each.form == "all_reduce":
         other[at] = replace(each, extra=(f"({each.v})", f"({each.v}[:2])"))

@@ -348,13 +348,34 @@ def popped_by_count(other):
         dist.all_reduce(todo.popleft())
 
 
-@swap(UNKNOWN)
+@swap("assigned in a loop")
 def next_of_an_iterator(other):
     a, b = pair()
     it = iter(flip(other, [a, b]))
     for _ in range(2):
         t = next(it)
         dist.all_reduce(t)
+
+
+@swap("assigned in a loop")
+def what_a_function_returns(other):
+    a, b = pair()
+
+    def pick(i):
+        return (b, a)[i] if other else (a, b)[i]
+
+    for i in range(2):
+        t = pick(i)
+        dist.all_reduce(t)
+
+
+@swap("assigned in a loop")
+def one_item_in_each_step(other):
+    values = ones("a", "b")
+    order = flip(other, "ab")
+    for step in range(4):
+        k = order[step % 2]
+        dist.all_reduce(values[k])
 
 
 @swap("assigned in a loop")
@@ -1308,6 +1329,27 @@ def buffers_in_turn(other):
         t = buffers[step % 2]
         dist.all_reduce(t)
         dist.all_reduce(buffers[(step + 1) % 2])
+
+
+@legal
+def one_item_of_each_rank_in_each_step(other):
+    values = [torch.ones(3) for _ in range(3)]
+    for step in range(6):
+        k = (step + dist.get_rank()) % 3
+        dist.all_gather(outputs(), values[k])
+
+
+@legal
+def losses_that_a_function_returns(other):
+    data, losses = Dataset(30), []
+
+    def compute(i):
+        return data.samples[i].sum()
+
+    for i in data.of_rank():
+        loss = compute(i)
+        losses.append(loss)
+        dist.all_reduce(loss)
 
 
 @legal

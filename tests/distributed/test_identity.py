@@ -103,7 +103,7 @@ def test_names_that_contradict_each_other_raise(names):
 def test_items_of_ones_own_are_legal_until_two_ranks_have_them_in_opposite_order():
     orders, here = Orders(), [Place("loop.py:1 train", 3, 4, "dist.all_reduce(values[i])")]
 
-    def settle_items(number, *items, within="[]"):
+    def settle_items(number, *items, within=0):
         origins = [
             Origin(expression="`values[i]`", indices={"values": item}, loops=True, places=here, within=within)
             for item in items
@@ -116,13 +116,29 @@ def test_items_of_ones_own_are_legal_until_two_ranks_have_them_in_opposite_order
 
     for number, items in enumerate([(0, 1, 2), (3, 4, 5), (6, 7, 6)]):
         settle_items(number, *items)
-    settle_items(3, 1, 0, 2, within="[1]")  # The next epoch shuffles them.
+    settle_items(3, 1, 0, 2, within=1)  # The next epoch shuffles them.
     settle_items(2000, 1, 0, 2)  # Long after.
     settle_items(2001, 2, 1, 0)
     with pytest.raises(
         CollectiveMismatchError, match="Since call 2000 they had the same tensors in different"
     ):
         settle_items(2002, 0, 2, 2)
+
+
+@pytest.mark.mpi
+def test_texts_of_calls_that_differ_are_exchanged_once_and_opposite_orders_are_found_without_them(tmp_path):
+    program = PROGRAM.parent / "own_items.py"
+
+    done = launch(3, [str(program), str(tmp_path)], TENON_COMMUNICATOR="mpi-shared")
+
+    assert done.returncode == 0, done.stderr
+    told = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
+    for counts, sums, message in told:
+        assert counts == [1, 1, 0, 0]
+        assert sums == [2.0, 1.0, 2.0, 1.0, 2.0]
+        assert message == told[0][2]
+        assert "rank 0 at all_gather of float32[3], `items[i]` (items[1])" in message
+        assert "they had the same tensors in different orders" in message
 
 
 def test_a_name_that_was_given_is_not_the_same_as_one_that_the_source_suggests():

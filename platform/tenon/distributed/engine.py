@@ -4,7 +4,15 @@ Plugins import it as ``tenon.extend.engine``.
 """
 
 from tenon.distributed.communication.arrays import Array
-from tenon.distributed.communication.calls import FINISH, Call, Work, check_message, mismatch, settle
+from tenon.distributed.communication.calls import (
+    FINISH,
+    Agreements,
+    Call,
+    Work,
+    check_message,
+    mismatch,
+    settle,
+)
 from tenon.distributed.communication.objects import encode
 from tenon.distributed.communication.reduction import (
     ReduceOp,
@@ -23,6 +31,7 @@ from tenon.distributed.processes.launcher import launched
 __all__ = [
     "DEFAULT",
     "FINISH",
+    "Agreements",
     "Array",
     "Arrays",
     "Call",

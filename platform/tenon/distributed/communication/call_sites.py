@@ -167,7 +167,8 @@ def _within(name: Implied, outer: Implied, how: str) -> Implied:
             inner,
             aliases=[*inner.aliases, *around.aliases],
             indices={**inner.indices, **around.indices},
-            loops=True,
+            owners={**around.owners, **inner.owners},
+            loops=inner.loops or around.loops or bool(around.aliases or around.indices),
             places=[*inner.places, *around.places],
             within=around.within if around.loops else inner.within,
         )

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -27,19 +27,21 @@ class Implied(str):
     """An inferred name: that of a parameter, or in backticks the expression in the caller's source.
 
     The text after a line break distinguishes calls, but is not shown. ``origin`` reads the ``Origin``.
-    ``followed`` is what the tensor comes from in the frames around (``steps.py``).
+    ``followed`` is what the tensor comes from in the frames around (``steps.py``); ``passes`` returns
+    ``Origin.within`` alone.
     """
 
-    __slots__ = ("_origin", "_recorded", "followed")
+    __slots__ = ("_origin", "_recorded", "followed", "passes")
 
     _origin: Callable[[], Origin] | None
     _recorded: Recorded | None
     followed: Followed | None
+    passes: Callable[[], int] | None
 
     def __new__(cls, text: str, origin: Callable[[], Origin] | None = None) -> Self:
         """The name ``text``."""
         self = super().__new__(cls, text)
-        self._origin, self._recorded, self.followed = origin, None, None
+        self._origin, self._recorded, self.followed, self.passes = origin, None, None, None
         return self
 
     def recorded(self) -> Recorded:
@@ -97,6 +99,13 @@ class Call:
         return int.from_bytes(hashlib.blake2b(repr(fields).encode(), digest_size=8).digest(), "big") >> 1
 
     @property
+    def within(self) -> int:
+        """``Origin.within`` of the call, for ``Agreements``; 0 without one."""
+        if not isinstance(self.name, Implied):
+            return 0
+        return self.name.origin.within if self.name.passes is None else self.name.passes()
+
+    @property
     def label(self) -> str | None:
         """The name, as messages and profiles show it."""
         return self.name.shown if isinstance(self.name, Implied) else self.name
@@ -134,6 +143,8 @@ def cached_call(kind: str, detail: str, shape: tuple[int, ...], dtype: str, name
     return Call(kind, detail, shape, dtype, name)
 
 
+MOST_AGREEMENTS = 4096
+"""Size of the cache of calls that differ and are accepted."""
 FINISH = Call("the end of its program", "", (), "", None)
 """The call of a rank whose program has ended."""
 
@@ -173,6 +184,42 @@ def settle(
     since = None if orders is None else orders.find(origins, number)
     if since is not None:
         raise mismatch([text for _, _, text in calls], number, ranks, since)
+
+
+class Agreements:
+    """Calls of all ranks that ``settle`` has accepted, by their words, so that they need no text again.
+
+    The same on all ranks, as each of them has seen the same payloads.
+    """
+
+    def __init__(self) -> None:
+        self._origins: dict[int, Origin | None] = {}
+        self._accepted: set[tuple[int, ...]] = set()
+
+    def learn(self, words: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """Note that the ranks may make the calls of ``payloads``, whose words differ, as one."""
+        if len(self._accepted) >= MOST_AGREEMENTS:
+            self._accepted.clear()
+            self._origins.clear()
+        self._accepted.add(tuple(words))
+        for word, payload in zip(words, payloads, strict=True):
+            packed = json.loads(payload)[1]
+            self._origins[word] = None if packed is None else Origin.unpack(packed)
+
+    def knows(self, words: Sequence[int]) -> bool:
+        """Whether the ranks made calls of these words before."""
+        return tuple(words) in self._accepted
+
+    def are_in_order(self, words: Sequence[int], within: Sequence[int], number: int, orders: Orders) -> bool:
+        """Whether call ``number`` of known ``words`` closes no cycle of ``orders``.
+
+        ``within`` states for each rank which passes of the loops around the call it is in.
+        """
+        origins = [
+            None if origin is None else replace(origin, within=each)
+            for origin, each in zip(map(self._origins.__getitem__, words), within, strict=True)
+        ]
+        return orders.find(origins, number) is None
 
 
 def check_message(expected: str, sent: str, source: int) -> None:

@@ -51,6 +51,10 @@ class Flow:
     """Variables of the loops in which the function chooses the value by other means."""
     chooses: bool = False
     """An assignment in a loop chooses one of several values."""
+    returned: bool = False
+    """An assignment in a loop is what a function returns: a new value, or one of several."""
+    around_returned: set[str] = field(default_factory=set)
+    """Variables of the loops of such assignments."""
     computed: bool = False
     """A key is a result of arithmetic or of a function, as ``parts[(rank + step) % size]``."""
 
@@ -157,9 +161,12 @@ def trace(passed: Iterable[ast.expr], keyed: Iterable[ast.expr], definitions: De
                 pending.append((definition.value, key))
                 if key and references.is_computed(definition.value):
                     arithmetic.add(node.id)
-                elif definition.in_loop and references.is_chosen(definition.value):
+                if definition.in_loop and references.is_chosen(definition.value):
                     flow.chooses = True
                     flow.around.update(definition.around)
+                elif definition.in_loop and not key and isinstance(definition.value, ast.Call):
+                    flow.returned = True
+                    flow.around_returned.update(definition.around)
     flow.keys -= arithmetic
     return flow
 

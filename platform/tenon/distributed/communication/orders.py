@@ -38,7 +38,7 @@ class Orders:
             for label, one, another in _differences(first, other):
                 # Of two passes over a loop, only what is in the same pass on either rank is compared.
                 for side, within in (("first", first.within), ("other", other.within)):
-                    key = rank, label, side + within
+                    key = rank, label, f"{side} {within}"
                     found += self._close(key, one, another, number)
         return min(found, default=None)
 
@@ -60,19 +60,32 @@ def _differences(a: Origin, b: Origin) -> Iterator[tuple[str, str, str]]:
     """What refers to the tensors of two ranks, where it differs: a label and both references."""
     if a.parameter or b.parameter or not (a.places and b.places):
         return
-    at_a, at_b = (f" in {[place.function for place in each.places]}" for each in (a, b))
     if a.loops and b.loops:
-        names_a, names_b = ({*each.aliases, *filter(None, [each.expression])} for each in (a, b))
+        names_a, names_b = (
+            {f"{name}{_owner(each, name)}" for name in (*each.aliases, *filter(None, [each.expression]))}
+            for each in (a, b)
+        )
         if a.indices.keys().isdisjoint(b.indices.keys()):  # of two containers
-            names_a.update(f"{label}[{index!r}]" for label, index in a.indices.items())
-            names_b.update(f"{label}[{index!r}]" for label, index in b.indices.items())
+            names_a.update(_items(a))
+            names_b.update(_items(b))
         for one, another in itertools.product(sorted(names_a - names_b), sorted(names_b - names_a)):
-            yield "variables", one + at_a, another + at_b
+            yield "variables", one, another
     elif not (a.strict and b.strict):
         return
     for label in sorted(a.indices.keys() & b.indices.keys()):
         if a.indices[label] != b.indices[label]:
+            at_a, at_b = _owner(a, label), _owner(b, label)
             yield label, f"{a.indices[label]!r}{at_a}", f"{b.indices[label]!r}{at_b}"
+
+
+def _items(origin: Origin) -> Iterator[str]:
+    return (f"{label}[{index!r}]{_owner(origin, label)}" for label, index in origin.indices.items())
+
+
+def _owner(origin: Origin, name: str) -> str:
+    """The function of the variable that ``name`` begins with: others may have variables of the same name."""
+    variable = name.partition(".")[0]
+    return f" in {origin.owners.get(variable) or [place.function for place in origin.places]}"
 
 
 def _path(edges: dict[str, dict[str, int]], start: str, end: str, after: int) -> int | None:

@@ -21,8 +21,6 @@ Arms: TypeAlias = Sequence[Arm]
 
 TEST = "if "
 """What the source of a test begins with, among the identifiers in it."""
-TEST = "if "
-"""What the source of a test begins with, among the identifiers in it."""
 REST = -1
 """The arm of statements after a branch some of whose arms leave the block."""
 
@@ -62,12 +60,14 @@ class Origin:
     """Other variables that are the tensor, if the source chooses it at run time."""
     indices: Mapping[str, int | str] = field(default_factory=dict)
     """Containers, by their variables, to the index of the tensor; variables of loops to their values."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """The function, or the module, of each variable that the aliases and indices begin with."""
     loops: bool = False
     """The source chooses the tensor by the variable of a loop."""
     places: Sequence[Place] = ()
     """The calls of the program's frames, the innermost first."""
-    within: str = ""
-    """The values of the loops around the call, except of those that choose the tensor."""
+    within: int = 0
+    """A 63-bit hash of the values of the loops around the call, except of those that choose the tensor."""
 
     def pack(self) -> dict[str, Any]:  # values of the fields, as JSON
         """This origin as JSON."""

@@ -7,10 +7,11 @@ tensor of the last time's next call holds this one.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from inspect import CO_OPTIMIZED
 from types import FrameType
 
@@ -30,9 +31,25 @@ from tenon.tensors.tensor import Tensor
 
 CHOICES = 256
 """Size of a site's cache of names."""
+SEARCHES = 64
+"""Searches at a site whose tensor a function returns."""
 FRUITLESS = 32
 """A site at which so many tensors in turn had no other variable is not searched again."""
 OBJECTS: Sequence[Argument] = ((0, "obj"), (1, "obj"), (0, "object_list"), (1, "scatter_object_input_list"))
+
+
+@dataclass(slots=True)
+class _Found:
+    """What refers to a tensor; ``subjects`` are it and the variables of loops that it comes from."""
+
+    subjects: list[tuple[str, object]]
+    aliases: list[str] = field(default_factory=list)
+    indices: list[tuple[str, int | str]] = field(default_factory=list)
+    numbers: list[tuple[str, int | str]] = field(default_factory=list)
+    owners: dict[str, str] = field(default_factory=dict)
+    holder: tuple[int, str, int | str | None, str] | None = None
+    outside: bool = False
+    """Whether the holder is outside of all frames that were searched."""
 
 
 class Site:
@@ -52,6 +69,7 @@ class Site:
         "_latest",
         "_loops",
         "_names",
+        "_searches",
         "_steps",
         "_strict",
         "_subject",
@@ -72,10 +90,16 @@ class Site:
         self._internal = not own
         self.is_callback = bool(own) and own[-1][0] < len(frames) - 1
         """Whether this library has called the outermost frame that is known."""
-        reading = Reading(own or chain[:1], argument, self.is_callback)
+        reading = Reading(own or chain[:1], argument, self.is_callback, strict)
         self._expression, self._argument = reading.expression, reading.argument
         self._loops, self.chooses, self._computed = reading.loops, reading.chooses, reading.computed
         self._steps, self._followed = reading.steps, reading.followed
+        if reading.returned and not self.chooses:
+            # New tensors in other variables each time would take a search each time.
+            self._loops = self.chooses = True
+            self._searches = SEARCHES
+        else:
+            self._searches = sys.maxsize
         self._labels = any(step.labels for step in self._steps)
         self._fruitless = 0
         self._names: dict[str, Implied] = {}
@@ -100,6 +124,9 @@ class Site:
         if expected.holds(tensor, frame):
             self._latest = expected
             return expected.name
+        self._searches -= 1
+        if self._searches < 0:
+            return self.name
         return self._choice(tensor, frame, self._expression)
 
     def _labelled(self, frame: FrameType) -> Implied:
@@ -115,7 +142,7 @@ class Site:
                 values = frame.f_locals
                 keys = [(variable, references.as_key(values.get(variable))) for variable in step.labels]
                 numbers += [(f"{variable} =", key) for variable, key in keys if key is not None]
-        return self._chosen(self._expression, (), numbers)
+        return self._chosen(self._expression, (), numbers, {})
 
     def of_elements(self, tensors: Sequence[Tensor], frame: FrameType) -> list[Implied]:
         """The names of ``tensors``, which the call passes as a list."""
@@ -130,49 +157,20 @@ class Site:
 
     def _choice(self, tensor: object, frame: FrameType, expression: str | None) -> Implied:
         """Name ``tensor`` by the variables and items that refer to it in the frames of this site."""
-        aliases: list[str] = []
-        indices: list[tuple[str, int | str]] = []
-        numbers: list[tuple[str, int | str]] = []
-        subjects: list[tuple[str, object]] = [("", tensor)] if tensor is not None else []
-        holder: tuple[int, str, int | str | None, str] | None = None
-        depth, outside = 0, False
+        found = _Found([("", tensor)] if tensor is not None else [])
+        depth = 0
         for step in self._steps:
             if not step.follows:
                 break
             while depth < step.depth:
                 frame, depth = frame.f_back or frame, depth + 1
-            values = frame.f_locals
-            for variable in step.variables:
-                value = values.get(variable)
-                if value is tensor or value is None or isinstance(value, bool):
-                    continue
-                key = references.as_key(value)
-                if key is None:
-                    subjects.append((variable, value))
-                elif variable in step.labels:
-                    numbers.append((f"{variable} =", key))
-            variables: Iterable[tuple[str, object]] = values.items()
-            if step.names or not step.code.co_flags & CO_OPTIMIZED:
-                variables = references.in_frame(step.code, step.names, values, frame.f_globals)
-            known = len(aliases), len(indices)
-            for loop, subject in subjects:
-                before = len(aliases), len(indices)
-                references.search(variables, subject, step.loops, aliases, indices)
-                if self._loops and before == (len(aliases), len(indices)):
-                    references.search_attributes(variables, subject, step.loops, aliases, indices)
-                if not loop or loop in step.variables:
-                    found = [*((each, None) for each in aliases[before[0] :]), *indices[before[1] :]]
-                    held = [each for each in found if step.may_hold(*each, values)]
-                    # The outermost frame decides what those below were given, except what is outside of all.
-                    if held and (holder is None or not outside):
-                        holder = (step.depth, *held[0], loop)
-                        outside = step.is_outside(held[0][0])
-            if self._loops and tensor is not None and known == (0, 0) == (len(aliases), len(indices)):
-                references.search_inside(variables, tensor, indices)
+            self._search(step, frame, tensor, found)
+        aliases, indices, numbers = found.aliases, found.indices, found.numbers
         if aliases and expression is not None:
             aliases = [each for each in aliases if each != expression[1:-1]]
         if self._computed and not self._strict:
             aliases, indices = [], []  # Each rank may compute which one it passes.
+        holder = found.holder
         if not (aliases or indices):
             self._fruitless += 1
             holder = None
@@ -180,7 +178,7 @@ class Site:
                 return self.name
         else:
             self._fruitless, numbers = 0, []
-        name = self._chosen(expression, aliases, [*indices, *numbers])
+        name = self._chosen(expression, aliases, [*indices, *numbers], found.owners)
         if holder is not None:
             following = self._holders.get((holder, name))
             if following is None:
@@ -189,8 +187,47 @@ class Site:
             self._latest = following
         return name
 
+    def _search(self, step: Step, frame: FrameType, tensor: object, found: _Found) -> None:
+        """Add what refers to ``tensor``, or to the variable of a loop that it comes from, in one frame."""
+        values = frame.f_locals
+        for variable in step.variables:
+            value = values.get(variable)
+            if value is tensor or value is None or isinstance(value, bool):
+                continue
+            key = references.as_key(value)
+            if key is None:
+                found.subjects.append((variable, value))
+            elif variable in step.labels:
+                found.numbers.append((f"{variable} =", key))
+        variables: Iterable[tuple[str, object]] = values.items()
+        if step.names or not step.code.co_flags & CO_OPTIMIZED:
+            variables = references.in_frame(step.code, step.names, values, frame.f_globals)
+        aliases, indices = found.aliases, found.indices
+        known = len(aliases), len(indices)
+        for loop, subject in found.subjects:
+            before = len(aliases), len(indices)
+            references.search(variables, subject, step.loops, aliases, indices)
+            if self._loops and before == (len(aliases), len(indices)):
+                references.search_attributes(variables, subject, step.loops, aliases, indices)
+            if loop and loop not in step.variables:
+                continue
+            places = [*((each, None) for each in aliases[before[0] :]), *indices[before[1] :]]
+            held = [each for each in places if step.may_hold(*each, values)]
+            # The outermost frame decides what those below were given, except what is outside of all.
+            if held and not found.outside:
+                found.holder = (step.depth, *held[0], loop)
+                found.outside = step.is_outside(held[0][0])
+        for each in (*aliases[known[0] :], *(label for label, _ in indices[known[1] :])):
+            found.owners.setdefault(each.partition(".")[0], step.owner_of(each, values))
+        if self._loops and tensor is not None and known == (0, 0) == (len(aliases), len(indices)):
+            references.search_inside(variables, tensor, indices)
+
     def _chosen(
-        self, expression: str | None, aliases: Sequence[str], indices: Sequence[tuple[str, int | str]]
+        self,
+        expression: str | None,
+        aliases: Sequence[str],
+        indices: Sequence[tuple[str, int | str]],
+        owners: Mapping[str, str],
     ) -> Implied:
         """The name of a tensor that the variables ``aliases`` and the items ``indices`` are."""
         facts = expression, *aliases, *indices
@@ -201,7 +238,7 @@ class Site:
                 self._holders.clear()
             first = dict(reversed(indices))  # of a container that holds the tensor twice
             name = self._choices[facts] = self._implied(
-                Origin(expression=expression, aliases=sorted({*aliases}), indices=first)
+                Origin(expression=expression, aliases=sorted({*aliases}), indices=first, owners=owners)
             )
         return name
 
@@ -220,7 +257,7 @@ class Site:
         hidden = [f"{step.code.co_firstlineno}+{step.instruction}" for step in chain]
         facts = [sorted(origin.aliases), sorted(origin.indices.items(), key=repr), hidden]
         name = Implied(f"{shown}\n{facts}", lambda: self._with_places(origin))
-        name.followed = self._followed
+        name.followed, name.passes = self._followed, self._within
         return name
 
     def _with_places(self, origin: Origin) -> Origin:
@@ -229,8 +266,8 @@ class Site:
         places = [source.place_of(each.code, each.instruction) for each in self._steps]
         return replace(origin, places=places, within=self._within())
 
-    def _within(self) -> str:
-        """The numbers that the loops around the call are at, except those that choose the tensor."""
+    def _within(self) -> int:
+        """A hash of the numbers that the loops around the call are at, not those that choose the tensor."""
         choosing = {step.code: {*step.choosing} for step in self._steps}
         found = []
         frame: FrameType | None = sys._getframe()
@@ -242,7 +279,7 @@ class Site:
             values = [frame.f_locals.get(each) for each in others]
             found += [value for value in values if type(value) is int]
             frame = frame.f_back
-        return repr(found)
+        return int.from_bytes(hashlib.blake2b(repr(found).encode(), digest_size=8).digest(), "big") >> 1
 
 
 def _line(step: Step) -> str:

@@ -7,6 +7,7 @@ chain of calls, once. A ``Holder`` is where a tensor was found.
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Mapping, Sequence
 from types import CodeType, FrameType
 from typing import NamedTuple, TypeAlias
@@ -64,6 +65,16 @@ class Step(NamedTuple):
         owner = variable.partition(".")[0]
         return owner in self.names or owner in self.code.co_freevars
 
+    def owner_of(self, variable: str, values: Mapping[str, object]) -> str:
+        """The function, or the module, to which ``variable`` of this frame belongs."""
+        owner, code = variable.partition(".")[0], self.code
+        file = os.path.basename(code.co_filename)
+        if owner in code.co_freevars:
+            return f"{file} {code.co_qualname.rpartition('.<locals>.')[0]}"
+        if owner not in values:
+            return file
+        return f"{file} {code.co_qualname}"
+
 
 class Holder:
     """A variable or item that held the tensor of a call, the name, and what came next the last time.
@@ -113,7 +124,9 @@ class Reading:
         frames: Sequence[tuple[int, FrameType]],
         argument: Argument | Followed | None,
         is_callback: bool,
+        strict: bool,
     ) -> None:
+        self._strict = strict
         self.steps: list[Step] = []
         self.expression: str | None = None
         """The source of the tensor, if it is a name."""
@@ -122,6 +135,8 @@ class Reading:
         """Whether the tensor is another one each time, by a loop."""
         self.chooses = False
         """Whether it may be any of several."""
+        self.returned = False
+        """Whether a function returns it, which may choose, where all ranks pass the same tensor."""
         self.computed = False
         """Whether a rank may compute which one."""
         self.followed = argument if isinstance(argument, Followed) else None
@@ -155,6 +170,9 @@ class Reading:
         self.computed = self.computed or flow.computed
         self.loops = self.loops or bool(flow.names & targets) or mapped or flow.chooses or takes
         self.chooses = self.chooses or self.loops or any(map(references.is_choice, passed))
+        if flow.returned and self._strict:
+            self.returned = True
+            flow.around.update(flow.around_returned)
         step = Step(
             depth,
             code,
