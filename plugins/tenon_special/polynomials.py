@@ -12,7 +12,7 @@ import numpy as np
 
 import tenon
 from tenon import ops
-from tenon.errors import ArgumentError
+from tenon.errors import ArgumentError, UnsupportedDTypeError
 from tenon.extend import wrap
 from tenon_special.arguments import floating, write_result
 
@@ -39,6 +39,10 @@ def _polynomial(
     """
     if not isinstance(x, tenon.Tensor) and not isinstance(n, tenon.Tensor):
         raise TypeError(f"special.{name}(): one of the arguments must be a Tensor, got {x} and {n}")
+    if np.iscomplexobj(n.raw if isinstance(n, tenon.Tensor) else n):
+        raise UnsupportedDTypeError(
+            f"special.{name}(): the degree n is a whole number, got a complex {type(n).__name__}"
+        )
     number = x.item() if isinstance(x, np.generic) else x
     point: Tensor = floating(name, number if isinstance(number, tenon.Tensor) else tenon.as_tensor(number))
     if isinstance(n, tenon.Tensor) and n.is_floating_point():

@@ -96,8 +96,10 @@ def values_of(x: np.ndarray, kind: str, operand: Operand) -> np.ndarray:
     if kind not in FLOATING:
         if dtype == "bool":
             return np.asarray(x % 2 == 1)
-        return x.astype(dtype if dtype[0] in "iu" and not (x < 0).any() else "float32" if dtype[0] != "c" else dtype) \
-            if dtype != "uint8" else np.abs(x.astype(np.int64)).astype(np.uint8)  # fmt: skip
+        if dtype == "uint8":
+            return np.asarray(np.abs(x.astype(np.int64)), np.uint8)
+        whole = dtype[0] in "iu" and not (x < 0).any()
+        return np.asarray(x, dtype if whole or dtype[0] == "c" else "float32")
     if dtype == "complex64":
         if kind == "d" and x.ndim > 1:
             return np.asarray(x + 0.5j * (np.triu(x, 1) - np.swapaxes(np.triu(x, 1), -1, -2))).astype(dtype)
@@ -203,11 +205,12 @@ class Outcome:
             return
         try:
             leaves = [x for x in side.leaves if x.requires_grad]
-            for what in ("gradient", "second gradient"):
+            # A program's backward pass has no graph of its own.
+            for what in ("gradient",) if compiled else ("gradient", "second gradient"):
                 total = loss(lib, results)
                 if total is None or not total.requires_grad:
                     return
-                results = lib.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+                results = lib.autograd.grad(total, leaves, create_graph=not compiled, allow_unused=True)
                 self.parts[what] = [_read(g) for g in results]
                 results = [g for g in results if g is not None]
         except Exception as error:
@@ -215,7 +218,7 @@ class Outcome:
 
 
 def _called(side: Side, name: str, args: list[Any], kwargs: dict[str, Any], compiled: bool) -> list[Any]:
-    """As in ``parity.functions``; ``compiled`` by ``tenon.compile``, which has a program after two calls."""
+    """As in ``parity.functions``; ``compiled`` by ``tenon.compile``, whose fourth call replays the program."""
     short = name.rpartition(".")[2]
     args, kwargs = list(side.build(list(args))) if args else [], side.build(kwargs)
     writes = (short.endswith("_") and not short.endswith("__")) or kwargs.get("inplace")
@@ -233,7 +236,7 @@ def _called(side: Side, name: str, args: list[Any], kwargs: dict[str, Any], comp
 
     if compiled:
         call = tenon.compile(call)
-        for _ in range(3):
+        for _ in range(4):
             side.lib.manual_seed(SEED)
             result = call(*args, **kwargs)
         return result
@@ -273,6 +276,8 @@ def compare(
         return "refuses", _text(ours.error)
     names = [str(o.dtype) for o in operands if o is not None and o.number is None]
     for what, expected in theirs.parts.items():
+        if compiled and what == "second gradient":
+            break
         found = ours.parts.get(what)
         if found is None:
             if ours.no_gradient is not None:

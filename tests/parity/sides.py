@@ -49,7 +49,7 @@ def make(spec: str, seed: int = 0) -> np.ndarray:
         return np.asarray(draw.integers(1, 6, shape) * draw.choice([-1, 1], shape))
     if kind == "d":
         x = draw.normal(size=shape)
-        return np.asarray(x @ np.swapaxes(x, -1, -2) + shape[-1] * np.eye(shape[-1]))
+        return np.asarray(x @ np.swapaxes(x, -1, -2) + shape[-1] * np.eye(shape[-2]))
     x = draw.normal(size=shape)
     if kind == "c":
         x = x + 1j * draw.normal(size=shape)
@@ -117,11 +117,13 @@ class Side:
                 return self.tensor(value)
             kind, _, rest = value.partition(":")
             if kind == "constant" and rest:
-                return self.tensor(rest).detach()
+                made = self.tensor(rest)
+                return made.detach() if hasattr(made, "detach") else made
             if kind == "whole":
                 return self.lib.tensor([int(v) for v in rest.split(",")])
             if kind == "dense":
-                return self.tensor(rest).contiguous()
+                made = self.tensor(rest)
+                return made.contiguous() if hasattr(made, "contiguous") else made  # a number stands for it
             if kind == "dtype":
                 return getattr(self.lib, rest)
             if kind == "fn":
@@ -225,8 +227,9 @@ def check_gradients(ours: Any, theirs: Any, tolerance: float, what: str = "gradi
 
 
 @functools.cache
-def _weights(shape: tuple[int, ...]) -> np.ndarray:
-    return np.cos(np.arange(math.prod(shape), dtype=np.float64)).reshape(shape)
+def _weights(lib: ModuleType, shape: tuple[int, ...]) -> Any:
+    """The same tensor in each call: a compiled function may keep it."""
+    return lib.from_numpy(np.cos(np.arange(math.prod(shape), dtype=np.float64)).reshape(shape))
 
 
 def loss(lib: Any, results: Any) -> Any:
@@ -234,7 +237,7 @@ def loss(lib: Any, results: Any) -> Any:
     total = None
     for r in flat(results):
         if getattr(r, "requires_grad", False):
-            term = (r * lib.from_numpy(_weights(tuple(r.shape))).to(r.dtype)).sum()
+            term = (r * _weights(lib, tuple(r.shape)).to(r.dtype)).sum()
             term = term.real if term.dtype.is_complex else term
             total = term if total is None else total + term.to(total.dtype)
     return total

@@ -113,3 +113,11 @@ def no_loop(name: str, kind: NumpyDType, arguments: str) -> UnsupportedDTypeErro
     known = FROM_NUMPY.get(kind)
     title = scalar_name(known) if known else kind
     return UnsupportedDTypeError(f"\"{name}_cpu\" not implemented for '{title}': {name}({arguments})")
+
+
+def refuse_kinds(name: str, kinds: str, *operands: Operand) -> None:
+    """Raise UnsupportedDTypeError if an operand's dtype is of one of NumPy's ``kinds``: "b", bool, or "c"."""
+    for x in operands:
+        dtype = getattr(x, "dtype", None)
+        if dtype is not None and dtype.kind in kinds:
+            raise no_loop(name, dtype, ", ".join(str(aval_of(each)) for each in operands))

@@ -86,6 +86,8 @@ class Op:
     promotion: ClassVar[str | None] = None
     #: Inputs before this one keep their dtype: a condition stays boolean.
     promoted_from: ClassVar[int] = 0
+    #: A Python number that the common dtype cannot hold is an error; else it wraps around.
+    numbers_fit: ClassVar[bool] = False
     #: Kernels take ``out``, which may be the first input where the others are numbers.
     overwrites: ClassVar[bool] = False
     #: Kernels take ``out``, which may be the first input if no other one shares its memory.
@@ -133,8 +135,7 @@ class Op:
 
     #: PyTorch's name for the node, as printed in ``grad_fn=<...>``.
     grad_name: ClassVar[str] = ""
-    #: PyTorch's names of the node where some arguments are numbers, by which are: ``(True, False)`` if the
-    # first.
+    #: PyTorch's names of the node where some arguments are numbers: ``(True, False)`` if the first is one.
     grad_overloads: ClassVar[Mapping[tuple[bool, ...], str]] = {}
     #: Has gradient rules; an op without any is never taped.
     differentiable: bool
@@ -146,9 +147,8 @@ class Op:
     public: ClassVar[bool] = False
     #: Aliases of the method and the function, as ``multiply`` of ``mul``.
     aliases: ClassVar[tuple[str, ...]] = ()
-    #: What ``x.name_()`` calls to compute the value that it writes: the "op", or the "method" ``x.name()``,
-    # which
-    #: checks more; "reals": the op for real operands, else the method. "" if there is no in-place form.
+    #: What ``x.name_()`` calls to compute the value that it writes: the "op"; the "method" ``x.name()``,
+    #: which checks more; "reals": the op for real operands, else the method. "" without an in-place form.
     inplace_form: ClassVar[str] = "op"
     #: ``tenon.name_(x)`` exists: for all names, for none, or for those listed.
     inplace_functions: ClassVar[bool | tuple[str, ...]] = False
@@ -172,8 +172,8 @@ class Op:
     autocast: ClassVar[str] = ""
     #: The same on a GPU; None: as ``autocast``.
     autocast_cuda: ClassVar[str | None] = None
-    #: PyTorch's names of a node's saved values (``grad_fn._saved_dim``) -> how to read it off the node, where
-    #: it is neither an input nor an attr of that name.
+    #: PyTorch's names of a node's saved values (``grad_fn._saved_dim``) that are neither inputs nor attrs of
+    #: that name -> how to read it off the node.
     saved_names: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     #: A view of the real or imaginary parts, of both as real numbers, or the reverse.
     splits_complex: ClassVar[bool] = False
@@ -195,7 +195,8 @@ class Op:
         self.save_mask = tuple(n in self.saves for n in names)
         self.saves_out = "out" in self.saves
         self.simple = self.outputs == 1 and self.residuals == 0 and not self.crosses
-        self.is_ufunc = self.simple and not self.view and getattr(self, "ufunc", None) is not None
+        plain = isinstance(self, Primitive) and type(self).forward is Primitive.forward
+        self.is_ufunc = plain and self.simple and not self.view and getattr(self, "ufunc", None) is not None
         self.joint: OpFunction | None = getattr(self, "vjp_joint", None)
         self.rules: tuple[OpFunction | None, ...] = tuple(getattr(self, f"vjp_{n}", None) for n in names)
         self.differentiable = self.joint is not None or any(r is not None for r in self.rules)

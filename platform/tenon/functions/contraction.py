@@ -14,8 +14,8 @@ from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.kernels.promotion import result_type
-from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.reduction import moments
+from tenon.tensors.methods.scaling import scaled
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

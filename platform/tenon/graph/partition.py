@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from tenon.engine.value import Value
-from tenon.errors import CaptureError
+from tenon.errors import CaptureError, UnsupportedError
 from tenon.graph.graph import Graph, Node, Ref
 from tenon.tensors.autograd.passes import grad as differentiate
 from tenon.tensors.tensor import Tensor
@@ -60,7 +60,12 @@ def differentiate_outputs(
     targets = {id(leaf): leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf._track}
     targets |= {key: leaf for key, leaf in recorder.leaves.items() if leaf._track}
     listed = list(targets.values())
-    grads = differentiate(outputs, listed, tangents, retain_graph=True, allow_unused=True) if listed else ()
+    grads: tuple[Tensor | None, ...] = ()
+    try:
+        if listed:
+            grads = differentiate(outputs, listed, tangents, retain_graph=True, allow_unused=True)
+    except UnsupportedError as error:
+        raise CaptureError(f"its gradient cannot be computed: {error}") from error
     refs = [None if g is None else recorder.ref(g) for g in grads]
     return cut, nodes, [(positions.get(id(t)), t) for t in listed], refs
 

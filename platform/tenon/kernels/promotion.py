@@ -6,6 +6,10 @@ its category (bool < integer < floating < complex) is higher.
 
 from __future__ import annotations
 
+import functools
+import math
+
+import ml_dtypes
 import numpy as np
 
 from tenon import dtypes
@@ -80,6 +84,8 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
         if isinstance(a, Value):
             unified.append(a if a.raw.dtype == target else cast(a, dtype=target))
         elif isinstance(a, (bool, int, float, complex)):
+            if op.numbers_fit and common.category == INTEGER:
+                need_fit(a, target)
             unified.append(convert_number(a, common))
         else:
             unified.append(a)
@@ -122,10 +128,46 @@ def convert_number(number: Operand, to: dtype) -> complex | np.generic:
     return number
 
 
-def need_fit(value: float, kind: np.dtype) -> None:
-    """Raise DTypeError if ``value`` is out of the range of the integer dtype ``kind``; whole negative numbers
-    may wrap to unsigned ones, as in PyTorch."""
-    limits = np.iinfo(kind)
-    low = -limits.max if kind.kind == "u" and isinstance(value, int) else limits.min
-    if not low <= value <= limits.max:
-        raise DTypeError(f"value {value!r} cannot be converted to type {kind.name}_t without overflow")
+def holds(kind: np.dtype, value: Operand) -> bool:
+    """Whether ``kind`` holds the number ``value``.
+
+    As in PyTorch, integers hold no NaN and nothing beyond their range, but whole negative numbers wrap to
+    unsigned ones; floats hold no finite number beyond their largest, and real dtypes no imaginary part.
+    """
+    if kind.kind in "cb":
+        return True
+    real = value.real if isinstance(value, complex) and not value.imag else value
+    if isinstance(real, complex):
+        return False
+    low, high = _limits(kind)
+    if kind.kind == "u" and isinstance(real, int):
+        low = -high
+    return bool(low <= real <= high) or (kind.kind not in "iu" and not math.isfinite(real))
+
+
+def need_fit(value: Operand, kind: np.dtype) -> None:
+    """Raise DTypeError unless ``kind`` holds ``value``."""
+    if not holds(kind, value):
+        raise DTypeError(
+            f"value {value!r} cannot be converted to type {FROM_NUMPY[kind].name} without overflow"
+        )
+
+
+@functools.cache
+def _limits(kind: np.dtype) -> tuple[float, float]:
+    """Return the smallest and the largest finite number of the real dtype ``kind``."""
+    if kind.kind in "iu":
+        return int(np.iinfo(kind).min), int(np.iinfo(kind).max)
+    largest = float(ml_dtypes.finfo(kind).max)  # type: ignore[no-untyped-call]
+    return -largest, largest
+
+
+def fitted(value: Operand, kind: np.dtype) -> Operand:
+    """Return ``value`` as a number in the range of ``kind``: negative integers wrap in unsigned dtypes.
+
+    Raises DTypeError if ``kind`` cannot hold it (``need_fit``).
+    """
+    need_fit(value, kind)
+    if kind.kind == "u" and isinstance(value, int) and value < 0:
+        return value % (1 << 8 * kind.itemsize)
+    return value.real if isinstance(value, complex) and kind.kind not in "cb" else value

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tenon.engine.aval import Aval, shape_of
+from tenon.engine.aval import Aval, refuse_kinds, shape_of
 from tenon.engine.op import Kind, Primitive
 from tenon.kernels.shapes import broadcast_shapes
 
@@ -190,13 +190,19 @@ class BitwiseXor(Bitwise):
 class BitwiseLeftShift(Bitwise):
     """``x << y``."""
 
-    ufunc = "left_shift"
+    def forward(self, xp, x, y, *, out=None):
+        """Of integers only: NumPy shifts booleans as int8."""
+        refuse_kinds(self.name, "b", x, y)
+        return xp.left_shift(x, y, out=out)
 
 
 class BitwiseRightShift(Bitwise):
     """``x >> y``."""
 
-    ufunc = "right_shift"
+    def forward(self, xp, x, y, *, out=None):
+        """Of integers only: NumPy shifts booleans as int8."""
+        refuse_kinds(self.name, "b", x, y)
+        return xp.right_shift(x, y, out=out)
 
 
 class BitwiseNot(Primitive):

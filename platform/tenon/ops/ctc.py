@@ -32,6 +32,10 @@ def _check(log_probs: Operand, targets: Operand, blank: int) -> None:
             f" {targets.shape[0] if targets.shape else 0} for argument #2 'targets': [N, S], or all labels in"
             f" a row (ctc_loss; targets {list(targets.shape)}, log_probs {list(log_probs.shape)})"
         )
+    if dtype_of(targets).kind not in "iu":
+        raise DTypeError(
+            f"ctc_loss: targets must be integers, got {dtype_of(targets)}. Convert with .long()."
+        )
     if not 0 <= blank < log_probs.shape[2]:
         raise IndexRangeError(f"blank must be in label range: {blank} of {log_probs.shape[2]} classes")
 

@@ -136,6 +136,7 @@ class Pow(Binary):
     """``x ** y``."""
 
     ufunc = "power"
+    numbers_fit = True
     grad_overloads = {(True, False): "PowBackward2", (False, False): "PowBackward1"}
     saves = ("x", "y", "out")
     reads = {"x": ("x", "y"), "y": ("x", "y", "out")}
@@ -273,6 +274,7 @@ class Where(Primitive):
     saves = ("condition",)
     promotion = "same"
     promoted_from = 1
+    numbers_fit = True
     expression = "b if a else c"
 
     def infer(self, condition, x, y):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tenon.engine.aval import Aval, shape_of
+from tenon.engine.aval import Aval, refuse_kinds, shape_of
 from tenon.engine.types import Array, ArrayNamespace
 from tenon.errors import UnsupportedError
 from tenon.ops.elementwise import Binary, FloatUnary
@@ -21,8 +21,9 @@ _SHIFT = 8
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
 
 
-def _wide(x: Array) -> Array:
-    """Return ``x`` in float64: the recurrence loses digits in narrower types."""
+def _wide(name: str, x: Array) -> Array:
+    """Return ``x`` in float64: the recurrence loses digits in narrower types. Complex numbers are refused."""
+    refuse_kinds(name, "c", x)
     return x.astype(np.float64)
 
 
@@ -42,10 +43,10 @@ def _shifted(xp: ArrayNamespace, x: Array) -> tuple[Array, list[Array]]:
     return x, steps
 
 
-def _reflected(xp: ArrayNamespace, x: Array) -> tuple[Array, Array, Array, list[Array]]:
+def _reflected(xp: ArrayNamespace, name: str, x: Array) -> tuple[Array, Array, Array, list[Array]]:
     """Return ``x`` in float64, the mask of ``x < 1/2``, and ``_shifted`` of ``1 - x`` there, of ``x``
     elsewhere."""
-    wide = _wide(x)
+    wide = _wide(name, x)
     left = wide < 0.5
     return (wide, left, *_shifted(xp, xp.where(left, 1 - wide, wide)))
 
@@ -59,7 +60,7 @@ class Lgamma(FloatUnary):
 
     def forward(self, xp, x, *, out=None):
         """Stirling's series; reflection below 1/2; infinite at 0 and the negative integers."""
-        w, left, z, steps = _reflected(xp, x)
+        w, left, z, steps = _reflected(xp, self.name, x)
         body = (z - 0.5) * xp.log(z) - z + 0.5 * math.log(2 * math.pi)
         body = body + _series(z, lambda n: (1 / (2 * n * (2 * n - 1)), 2 * n - 1))
         for step in steps:
@@ -81,7 +82,7 @@ class Digamma(FloatUnary):
 
     def forward(self, xp, x, *, out=None):
         """The derivative of Stirling's series; reflection below 1/2."""
-        w, left, z, steps = _reflected(xp, x)
+        w, left, z, steps = _reflected(xp, self.name, x)
         body = xp.log(z) - 0.5 / z - _series(z, lambda n: (1 / (2 * n), 2 * n))
         for step in steps:
             body = body - 1 / step
@@ -112,7 +113,7 @@ class Polygamma(FloatUnary):
 
     def forward(self, xp, x, *, order, out=None):
         """A multiple of the zeta function; order 1 is reflected below 1/2, and infinite at its poles."""
-        w = _wide(x)
+        w = _wide(self.name, x)
         if order > 1:
             factorial = math.factorial(order) if order <= _LARGEST_FACTORIAL else math.inf
             with np.errstate(invalid="ignore"):
@@ -168,6 +169,7 @@ class Zeta(Binary):
     def forward(self, xp, x, y, *, out=None):
         """Compute in float64, round once."""
         kind = xp.result_type(x, y)
+        refuse_kinds(self.name, "c", x, y)
         result = _zeta(xp, xp.asarray(x, np.float64), xp.asarray(y, np.float64))
         return result.astype(kind, copy=False)
 
@@ -192,6 +194,7 @@ class Igamma(Binary):
     def forward(self, xp, x, y, *, out=None):
         """By its power series up to ``y = x + 1``, by a continued fraction from there."""
         kind = xp.result_type(x, y)
+        refuse_kinds(self.name, "c", x, y)
         a, b = xp.broadcast_arrays(xp.asarray(x, np.float64), xp.asarray(y, np.float64))
         return _incomplete(xp, a, b, self.upper).astype(kind, copy=False)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tenon.compat.saved_readers import always, trunc_mode
-from tenon.engine.aval import Aval
+from tenon.engine.aval import Aval, refuse_kinds
 from tenon.ops.dtype_queries import refuse_zero
 from tenon.ops.elementwise import Binary, Unary
 
@@ -59,6 +59,7 @@ class Round(Unary):
 
     def forward(self, xp, x, *, decimals=0, out=None):
         """Round to ``decimals`` digits after the point."""
+        refuse_kinds(self.name, "b", x)
         return xp.round(x, decimals, out=out)
 
     def expression_for(self, args, attrs):
@@ -85,6 +86,7 @@ class Remainder(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """As in PyTorch: integer division by zero is an error, not 0."""
+        refuse_kinds(self.name, "b", x)
         refuse_zero(xp, x, y)
         return xp.remainder(x, y, out=out)
 
@@ -98,13 +100,15 @@ class Remainder(Binary):
 class Fmod(Binary):
     """C's modulo: the result has the dividend's sign."""
 
-    ufunc = "fmod"
     grad_overloads = {(False, False): "FmodBackward1"}
     saves = ("x", "y")
     reads = {"x": (), "y": ("x", "y")}
+    checks_integers = True
+    fills_out = True
 
     def forward(self, xp, x, y, *, out=None):
         """As in PyTorch: integer division by zero is an error, not 0."""
+        refuse_kinds(self.name, "b", x)
         refuse_zero(xp, x, y)
         return xp.fmod(x, y, out=out)
 
@@ -129,6 +133,7 @@ class FloorDivide(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """Floor division in the common dtype."""
+        refuse_kinds(self.name, "b", x)
         refuse_zero(xp, x, y)
         return xp.floor_divide(x, y, out=out)
 

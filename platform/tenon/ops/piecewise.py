@@ -58,6 +58,7 @@ class Clamp(Primitive):
     inputs = ("x", "min", "max")
     saves = ("x", "min", "max")
     promotion = "same"
+    numbers_fit = True
     overwrites = True
     grad_overloads = {(False, True, True): "ClampBackward1"}
     public = True

@@ -155,7 +155,7 @@ class Reciprocal(FloatUnary):
 class Logaddexp(Binary):
     """``log(exp(x) + exp(y))`` without overflow."""
 
-    ufunc = "logaddexp"
+    fills_out = True
     saves = ("x", "y", "out")
     promotion = "float"
     expression = "maximum(a, b) + log1p(exp(-(0 if a == b else abs(a - b))))"
@@ -168,7 +168,7 @@ class Logaddexp(Binary):
             return xp.logaddexp(x, y, out=out)
         swap = xp.real(x) < xp.real(y)
         high, low = xp.where(swap, y, x), xp.where(swap, x, y)
-        return high + xp.log1p(xp.exp(low - high))
+        return xp.add(high, xp.log1p(xp.exp(low - high)), out=out)
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(f.mul(g, f.conj(f.exp(f.sub(x, out)))), shape=x.shape)

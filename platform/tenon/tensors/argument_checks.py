@@ -1,11 +1,17 @@
-"""``verifying``: mark code that reads tensors only to raise errors for invalid arguments."""
+"""Checks of arguments: of tensors that must have one dtype, and of values, which only an error depends on."""
 
 from __future__ import annotations
 
 import contextlib
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.watchers import WATCHERS
+from tenon.errors import DTypeError
+
+if TYPE_CHECKING:
+    from tenon.tensors.tensor import Tensor
 
 _NOTHING: AbstractContextManager[None] = contextlib.nullcontext()
 
@@ -17,3 +23,13 @@ def verifying() -> AbstractContextManager[None]:
     """
     recorder = WATCHERS.recorder
     return _NOTHING if recorder is None else recorder.verifying()
+
+
+def need_same_dtype(name: str, x: Tensor, source: Tensor) -> None:
+    """Raise DTypeError unless ``source``, which the function ``name`` writes into ``x``, has its dtype."""
+    if source.raw.dtype != x.raw.dtype:
+        own, other = (scalar_name(FROM_NUMPY[each.raw.dtype]) for each in (x, source))
+        raise DTypeError(
+            f"{name}(): self ({own}) and source ({other}) must have the same scalar type. Cast the source"
+            f" with .to({x.dtype})."
+        )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
+from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.ops.dtype_queries import dtype_of
@@ -100,6 +101,7 @@ def _check(x: Array, grid: Array, mode: str) -> None:
             f"grid_sampler(): expected input and grid to have same dtype, but input has {dtype_of(x)} and"
             f" grid has {dtype_of(grid)}"
         )
+    refuse_kinds("grid_sampler", "c", grid)
     if x.shape[0] != grid.shape[0]:
         raise ShapeError(f"grid_sampler(): expected grid and input to have same batch size, but got {sizes}")
     if grid.shape[-1] != x.ndim - 2:

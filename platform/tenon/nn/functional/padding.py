@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError, UnsupportedError
+from tenon.kernels.promotion import fitted
 from tenon.nn.functional.arguments import integers
 from tenon.ops.spatial.axis_tables import reflected_limit
 from tenon.tensors.memory_formats import contiguous
@@ -36,7 +37,7 @@ def pad(
     pairs = list(zip(widths[::2], widths[1::2], strict=True))
     if mode == "constant":
         all_pairs = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
-        return f.pad(input, widths=tuple(all_pairs), value=0 if value is None else value)
+        return f.pad(input, widths=tuple(all_pairs), value=fitted(value or 0, input.raw.dtype))
     if mode not in ("reflect", "replicate", "circular"):
         raise UnsupportedError(f"Unrecognised padding mode {mode}")
     if value is not None and value != 0:

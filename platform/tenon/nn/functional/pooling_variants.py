@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
+from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
 from tenon.engine.types import Nested
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
@@ -148,6 +149,7 @@ def _fractional(
     name = f"fractional_max_pool{rank}d"
     if output_size is None and output_ratio is None:
         raise ModuleValueError(f"{name} requires specifying either an output_size or an output_ratio")
+    refuse_kinds(name, "c", input.raw)
     x, added = _batched(input, rank, name)
     if 0 in x.raw.shape[1:]:
         raise ShapeError(

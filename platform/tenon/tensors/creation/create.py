@@ -20,6 +20,7 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.kernels.backend import backend_for, backend_named
+from tenon.kernels.promotion import fitted
 from tenon.kernels.whole_arrays import beside
 from tenon.tensors.creation.python_data import to_array
 from tenon.tensors.size import Size
@@ -159,18 +160,11 @@ def full(
     if value is None and WATCHERS.recorder is not None:
         value = 0  # so that two recordings of uninitialised memory agree
     if value is not None and not isinstance(raw, Aval):
-        raw[...] = _wrapped(value, kind.numpy)
+        raw[...] = fitted(value, kind.numpy)
     t: Tensor = Value.make(raw, backend)
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.made(raw)
     return _leaf(t) if requires_grad else t
-
-
-def _wrapped(value: Number, kind: np.dtype) -> Number:
-    """Return ``value``, modulo the dtype's range for a negative integer in an unsigned dtype."""
-    if kind.kind == "u" and isinstance(value, int) and value < 0:
-        return value % (1 << 8 * kind.itemsize)
-    return value
 
 
 def legacy_tensor(cls: type[T], args: Arguments, kwargs: Attrs, dtype: dtype | None = None) -> T:

@@ -14,6 +14,7 @@ from tenon import dtypes
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError
+from tenon.kernels.promotion import need_fit
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike
@@ -61,6 +62,11 @@ def _integers(data: object, target: np.dtype) -> np.ndarray:
     """Convert ``data`` to integers: floats are truncated, negative numbers wrap in unsigned dtypes."""
     array = np.array(data)
     if array.dtype.kind in "fcb":
+        if array.dtype.kind == "f" and array.size:
+            for end in (array.min(), array.max()):  # NaN if there is one
+                need_fit(float(end), target)
+        if array.dtype.kind == "c":
+            raise TypeError(f"a complex number cannot be converted to {target}: {data!r:.80}")
         return np.array(array, target, order="C")
     if array.dtype.kind == "i" and array.size:
         limits = np.iinfo(target)

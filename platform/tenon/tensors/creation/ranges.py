@@ -14,6 +14,7 @@ from tenon import dtypes
 from tenon.compat.rerouting import register
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
+from tenon.kernels.promotion import fitted
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of, written
 from tenon.tensors.layout import with_layout
@@ -128,7 +129,7 @@ def linspace(
     first, last = _end("linspace", "start", start), _end("linspace", "end", end)
     kind = _ends_dtype("linspace", dtype, out, first, last)
     if kind.numpy.kind in "iu":
-        first, last = int(first), int(last)
+        first, last = (int(fitted(end, kind.numpy)) for end in (first, last))
     array = np.linspace(first, last, steps).astype(kind.numpy)
     return _written(out, wrap(array, device, requires_grad), dtype)
 

@@ -20,6 +20,7 @@ from tenon.tensors.methods.deprecated_order import with_value_first
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
+from tenon.tensors.methods.scaling import alpha_times, is_integral, scaled
 from tenon.tensors.precision import runs_in
 from tenon.tensors.wrong_arguments import only_numbers
 
@@ -222,12 +223,12 @@ class Arithmetic(Family):
     def add(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """Return ``self + alpha * other``, broadcast. DTypeError for a float ``alpha`` of integer tensors."""
         if alpha != 1:
-            other = _alpha_times(alpha, self, other)
+            other = alpha_times(alpha, self, other)
         return SLOT.pair(f.add, self, other) if SLOT.top is None else f.add(self, other)
 
     def sub(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """Return ``self - alpha * other``, broadcast. DTypeError for bool tensors; ``alpha``: see ``add``."""
-        return _sub(self, other if alpha == 1 else _alpha_times(alpha, self, other))
+        return _sub(self, other if alpha == 1 else alpha_times(alpha, self, other))
 
     def mul(self, other: Tensor | Number) -> Tensor:
         """Return the elementwise product ``self * other``, broadcast."""
@@ -336,28 +337,6 @@ class Arithmetic(Family):
     addcdiv_ = through_method("addcdiv")
 
 
-def _alpha_times(alpha: Number, x: Tensor, y: Tensor | Number) -> Tensor | Number:
-    """Compute ``alpha * y``; DTypeError if ``alpha`` is a float and both tensors are of integers."""
-    if isinstance(alpha, float) and all(_is_integral(v) for v in (x, y)):
-        raise DTypeError(
-            "For integral input tensors, argument alpha must not be a floating point number, got "
-            f"{alpha}. Convert the tensors with .float()."
-        )
-    return scaled(y, alpha)
-
-
-def _is_integral(value: object) -> bool:
-    """Whether ``value`` is an integer or boolean, or a tensor of these."""
-    return value.raw.dtype.kind in "iub" if isinstance(value, Value) else isinstance(value, int)
-
-
-def scaled(value: Any, alpha: Any) -> Any:  # numbers of any type, as Python multiplies them
-    """Return ``alpha * value`` for a tensor or number; ``value`` itself if ``alpha`` is 1."""
-    if alpha.__class__ in (int, float) and alpha == 1:
-        return value
-    return f.mul(value, alpha) if isinstance(value, Value) else value * alpha
-
-
 _NO_SUBTRACTION = (
     "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask,"
     " use the `~` or `logical_not()` operator instead."
@@ -395,6 +374,6 @@ def power(x: Any, exponent: Any) -> Tensor:  # a tensor and a number, in either 
         raise UnsupportedError(
             "\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first."
         )
-    if _is_integral(x) and isinstance(exponent, Value) and exponent.raw.dtype.kind == "i":
+    if is_integral(x) and isinstance(exponent, Value) and exponent.raw.dtype.kind == "i":
         return f.whole_power(x, exponent)
     return f.pow(x, exponent)

@@ -10,6 +10,7 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
+from tenon.kernels.promotion import fitted
 from tenon.tensors.inplace import inplace
 from tenon.tensors.memory_overlap import refuse_partial
 from tenon.tensors.methods.family import Family
@@ -51,8 +52,8 @@ class Fill(Family):
                 f"fill_() received an invalid argument: got {type(value).__name__}, expected a number or a"
                 " 0-d tensor."
             )
-        if isinstance(value, complex) and self.raw.dtype.kind != "c":
-            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow: {value}")
+        if not isinstance(value, Value) and isinstance(value, (int, float, complex)):
+            value = fitted(value, self.raw.dtype)
         return self._filled(value, "FillBackward3" if isinstance(value, Value) else "FillBackward2")
 
     def _filled(self, value: Tensor | Number, title: str) -> Tensor:

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.dtypes import FROM_NUMPY, bfloat16, scalar_name
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
-from tenon.engine.operands import type_name
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
-from tenon.kernels.shapes import broadcast_shapes, normalize_axis
+from tenon.kernels.promotion import fitted
+from tenon.kernels.shapes import normalize_axis
+from tenon.tensors.argument_checks import need_same_dtype
 from tenon.tensors.index_parsing import (
     FULL,
     INTEGERS,
@@ -25,16 +26,17 @@ from tenon.tensors.index_parsing import (
     fills_by_mask,
     layout_of,
     least_index,
-    result_shape,
     selects_all,
     split,
 )
 from tenon.tensors.inplace import inplace
 from tenon.tensors.masked_assignment import fill_masked
+from tenon.tensors.methods.assigned_values import as_value, like_of, mismatch
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.nonzero_rows import first_nonzero
+from tenon.tensors.methods.scaling import alpha_times
 from tenon.tensors.precision import runs_in
 from tenon.tensors.refused_writes import refuse_writing
 from tenon.tensors.wrong_arguments import only_numbers, only_tensors
@@ -71,7 +73,7 @@ class Indexing(Family):
         basic, layout, indices = split(self, key)
         is_tensor = isinstance(value, Value)
         if not isinstance(value, Value):
-            value = _as_value(self, value)
+            value = as_value(self, value)
         if layout is None:
             if isinstance(value, Value) and value.raw.ndim > 0:
                 value = drop_leading_ones(value, basic, self)
@@ -94,8 +96,8 @@ class Indexing(Family):
             value = Value.make(self._backend.as_array(np.asarray(value, self.raw.dtype)), self._backend)
         elif value.raw.dtype != self.raw.dtype:
             if is_tensor and not fills_by_mask(key, value):
-                raise _mismatch(target, value, layout, indices)
-            value = f.cast(value, dtype=self.raw.dtype)
+                raise mismatch(target, value, layout, indices)
+            value = like_of(self, value)
         if value._backend is not self._backend:
             value = value.to(self.device)
         inplace(f.put, target, value, *indices, layout=layout)
@@ -182,7 +184,9 @@ class Indexing(Family):
             raise ArgumentError(f"reduce argument must be either add or multiply, got {reduce!r}.")
         source = src if value is None else value
         only_numbers(source)
-        if isinstance(source, Value) and source.raw.dtype != self.raw.dtype:
+        if not isinstance(source, Value):
+            source = fitted(source, self.raw.dtype)
+        elif source.raw.dtype != self.raw.dtype:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
         return f.scatter(self, index, source, axis=normalize_axis(dim, self.raw.ndim), reduce=reduce)
 
@@ -221,13 +225,15 @@ class Indexing(Family):
                 "source tensor shape must match self tensor shape, excluding the specified dimension. Got "
                 f"self.shape = {list(self.raw.shape)} source.shape = {list(source.raw.shape)}"
             )
-        return source if alpha == 1 else f.mul(source, alpha)
+        need_same_dtype("index_add_", self, source)
+        return source if alpha == 1 else alpha_times(alpha, self, source)
 
     @as_function()
     @runs_in("widest")
     def index_copy(self, dim: int, index: Tensor, source: Tensor) -> Tensor:
         """Return a copy with slice ``i`` of ``source`` along ``dim`` written to slice ``index[i]``."""
         only_tensors(source)
+        need_same_dtype("index_copy_", self, source)
         if (least := least_index(index)) < 0:
             size = self.raw.shape[dim] if self.raw.ndim else 1
             raise IndexRangeError(
@@ -285,8 +291,8 @@ class Indexing(Family):
             values = like_of(self, values)
         elif values.raw.dtype != self.raw.dtype:
             if accumulate or not fills_by_mask(key, values):
-                raise _mismatch(self, values, layout, index)
-            values = f.cast(values, dtype=self.raw.dtype)
+                raise mismatch(self, values, layout, index)
+            values = like_of(self, values)
         return f.put(self, values, *index, layout=layout, accumulate=accumulate)
 
     @as_function()
@@ -331,44 +337,6 @@ def _tracks(value: object) -> bool:
     return isinstance(value, Value) and value._track
 
 
-def _as_value(x: Tensor, value: Any) -> Tensor | Number:  # any data that NumPy makes an array of
-    """Return ``value`` as a Python number, or as a tensor on ``x``'s device."""
-    if isinstance(value, (int, float, complex, np.generic)):
-        return value.item() if isinstance(value, np.generic) else value
-    array = np.asarray(value)
-    if array.dtype.kind in "OUSMmV" and array.dtype != bfloat16.numpy:
-        raise TypeError(f"can't assign a {type_name(value)} to a {x.type()}")
-    return Value.make(x._backend.from_host(array, x.device), x._backend)
-
-
-def like_of(x: Tensor, value: Tensor | Number) -> Tensor:
-    """Return ``value`` as a tensor of ``x``'s dtype and backend."""
-    if isinstance(value, Value):
-        return value if value.raw.dtype == x.raw.dtype else f.cast(value, dtype=x.raw.dtype)
-    if x.raw.dtype.kind == "u" and isinstance(value, int) and value < 0:
-        value = value % (1 << 8 * x.raw.dtype.itemsize)  # wraps, as in C
-    return f.new_full(x.detach(), shape=(), value=value, dtype=x.raw.dtype)
-
-
-def _mismatch(x: Tensor, value: Value, layout: Key, indices: Sequence[Value]) -> Exception:
-    """Create the error for assigning ``value``, of another dtype: ShapeError if its shape differs too."""
-    shape = result_shape(x.raw.shape, layout, indices)
-    try:
-        fits = broadcast_shapes(shape, tuple(value.raw.shape)) == shape
-    except ShapeError:
-        fits = False
-    if not fits:
-        return ShapeError(
-            f"shape mismatch: value tensor of shape {list(value.raw.shape)} cannot be broadcast to indexing"
-            f" result of shape {list(shape)}"
-        )
-    own, other = scalar_name(FROM_NUMPY[x.raw.dtype]), scalar_name(FROM_NUMPY[value.raw.dtype])
-    return DTypeError(
-        f"Index put requires the source and destination dtypes match, got {own} for the destination and"
-        f" {other} for the source. Cast the source with .to(dtype)."
-    )
-
-
 def fill(array: Array, value: object) -> None:
     """Write ``value`` over all of ``array``."""
     array[...] = value
@@ -381,8 +349,6 @@ def _assign(x: Tensor, basic: Key, value: Tensor | Number) -> None:
         array = value.raw if value._backend is x._backend else f.to_device(value, device=x.device).raw
         if array.dtype.kind == "c" and x.raw.dtype.kind != "c":
             raise DTypeError(f"can't assign a complex tensor to one of {x.dtype}; take .real first.")
-    elif isinstance(value, complex) and x.raw.dtype.kind != "c":
-        raise DTypeError(f"value cannot be converted to type {x.dtype} without overflow: {value}")
     counter = x._counter()
     if counter is UNCOUNTED and not MODE.inference:
         refuse_writing()

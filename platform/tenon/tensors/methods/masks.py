@@ -13,11 +13,10 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.kernels.promotion import need_fit
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.tensors.methods.arithmetic import is_complex
+from tenon.tensors.methods.assigned_values import like_of
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
-from tenon.tensors.methods.indexing import like_of
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
@@ -42,11 +41,10 @@ class Masks(Family):
                 "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.raw.ndim} dimension(s)."
             )
-        if is_complex(value) and self.raw.dtype.kind != "c":
-            raise DTypeError(f"value cannot be converted to type {self.dtype} without overflow: {value}")
-        if self.raw.dtype.kind in "iu" and isinstance(value, (int, float)):
+        if isinstance(value, Value):
+            value = like_of(self, value)
+        else:
             need_fit(value, self.raw.dtype)
-        value = like_of(self, value) if isinstance(value, Value) else value
         result = f.where(mask, value, self)
         return result if result.raw.dtype == self.raw.dtype else f.cast(result, dtype=self.raw.dtype)
 

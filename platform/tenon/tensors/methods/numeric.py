@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.dtypes import get_default_dtype
+from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
@@ -143,6 +144,7 @@ class Numeric(Family):
             raise ArgumentError(f"hash_tensor: Unknown hash mode, got mode={mode}; 0 is the only one.")
         from tenon.tensors.creation.create import from_backend_array
 
+        refuse_kinds("hash_tensor", "c", self.raw)
         host = self._backend.to_host(self.raw)
         axes = normalize_axes(dim, host.ndim)
         if any(host.shape[a] == 0 for a in axes):

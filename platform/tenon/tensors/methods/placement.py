@@ -170,6 +170,11 @@ class Placement(Family):
             raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.raw.ndim} dimensions")
         if p <= 0:
             raise ArgumentError(f"renorm: non-positive-norm not supported, got p={p}")
+        if self.raw.dtype.kind in "iub":
+            raise DTypeError(
+                "renorm: Expected a floating point or complex tensor as input. Got"
+                f" {self.dtype}; use .float()."
+            )
         axis = normalize_axis(dim, self.raw.ndim)
         axes = tuple(a for a in range(self.raw.ndim) if a != axis)
         norm = f.vector_norm(self, order=float(p), axes=axes, keepdims=True)

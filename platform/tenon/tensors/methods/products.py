@@ -9,10 +9,10 @@ from tenon.dtypes import FROM_NUMPY, promote_types, scalar_name
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes, normalize_axis
-from tenon.tensors.methods.arithmetic import scaled
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
+from tenon.tensors.methods.scaling import scaled
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:

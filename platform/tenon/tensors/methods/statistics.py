@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import watched_creation
@@ -196,6 +197,7 @@ class Statistics(Family):
         """
         from tenon.tensors.creation.create import from_backend_array
 
+        refuse_kinds("histc", "c", self.raw)
         if bins <= 0:
             raise ArgumentError(f"torch.histc(): bins must be > 0, got {bins}")
         if min > max:
