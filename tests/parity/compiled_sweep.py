@@ -12,6 +12,7 @@ import argparse
 import collections
 import contextlib
 import itertools
+import random
 import re
 import sys
 import warnings
@@ -396,6 +397,16 @@ def described(call: Call, inside: bool, wrong: str) -> str:
     return f"{call}{' with derivatives' * inside}: {wrong}"
 
 
+def drawn(count: int, seed: int) -> Iterator[Call]:
+    """``count`` random calls of the sweep, half of them in other forms."""
+    draw = random.Random(seed)
+    cases = [case for case in read() if case.kind == "function" and any(slots(call_of(case)))]
+    for _ in range(count):
+        case = draw.choice(cases)
+        further = list(forms(case)) if draw.random() < 0.5 else [Call(case, o) for o in variations(case)]
+        yield draw.choice(further)
+
+
 @contextlib.contextmanager
 def untrimmed() -> Iterator[None]:
     """Keep memory between programs: the collection of garbage would take most of the time."""
@@ -412,11 +423,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--part", type=int, default=0)
+    parser.add_argument("--random", type=int, default=0, help="so many random calls instead")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     made, wrong = 0, 0
+    some = calls(options.part, options.every, options.only)
+    some = drawn(options.random, options.seed) if options.random else some
     with untrimmed():
-        for call in calls(options.part, options.every, options.only):
+        for call in some:
             made += 1
             for inside in (False, True):
                 try:

@@ -186,9 +186,14 @@ class Outcome:
     """The outcome of a call in one library: parts of the result, gradients, second gradients, or an error."""
 
     def __init__(
-        self, lib: Any, case: Case, operands: tuple[Operand | None, ...], compiled: bool = False
+        self,
+        lib: Any,
+        case: Case,
+        operands: tuple[Operand | None, ...],
+        compiled: bool = False,
+        side: type[Varied] = Varied,
     ) -> None:
-        side = Varied(lib, operands)
+        side = side(lib, operands)
         self.error: Exception | None = None
         self.no_gradient: Exception | None = None
         self.parts: dict[str, list[Any]] = {}
