@@ -112,8 +112,10 @@ _from("tenon.device", "get_default_device set_default_device")
 _from("tenon.amp", "GradScaler")
 _from("tenon.distributed.communication.futures", "Future")
 _from("tenon.random", "Generator default_generator manual_seed seed initial_seed get_rng_state set_rng_state")
+#: Functions of a plugin that arguments override, as those of the platform; registered at their first use.
+_DRAWING = "tenon.distributions.drawing"
 _from(
-    "tenon.distributions.drawing",
+    _DRAWING,
     "poisson binomial _standard_gamma _standard_gamma_grad _sample_dirichlet _dirichlet_grad",
 )
 _from("tenon.serialize", "save load")
@@ -207,6 +209,8 @@ def __getattr__(name: str) -> Any:  # each name has its own type
         return _function(name)
     importlib.import_module("tenon.ops")  # tensor methods need the ops
     value = globals()[name] = getattr(importlib.import_module(module), attribute)
+    if module == _DRAWING:
+        importlib.import_module("tenon.compat.rerouting").register("torch", {name: value})
     return value
 
 

@@ -27,6 +27,15 @@ class Device:
 
     __slots__ = ("_previous", "index", "type")
 
+    def __new__(cls, *args: object, **kwargs: object) -> Device:
+        """Return what an argument's ``__torch_function__`` does, if it is no tensor and has one."""
+        for value in (*args, *kwargs.values()):
+            override = getattr(value, "__torch_function__", None)
+            if override is not None and not hasattr(value, "device"):
+                result: Device = override(cls, (value.__class__,), args, kwargs)
+                return result
+        return super().__new__(cls)
+
     def __init__(self, type: str | int | Device, index: int | None = None) -> None:
         if isinstance(type, Device):
             index = type.index if index is None else index

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 import tenon.ops as f
 from tenon.extend import Optimizer, Tensor, enable_grad, no_grad
 from tenon.optim.types import Closure, ParamsT, State
@@ -25,6 +27,13 @@ class LBFGS(Optimizer):
         learning_rate(lr)
         if line_search_fn not in (None, "strong_wolfe"):
             raise RuntimeError(f"only 'strong_wolfe' is supported, but line_search_fn is {line_search_fn!r}")
+        for name, number in (("max_iter", max_iter), ("max_eval", max_eval), ("history_size", history_size)):
+            if not (number is None and name == "max_eval") and (
+                not isinstance(number, (int, np.integer)) or number < 0
+            ):
+                raise ValueError(
+                    f"Invalid {name} value: {number!r:.60}. LBFGS takes a whole number, 0 or more."
+                )
         super().__init__(
             params,
             {

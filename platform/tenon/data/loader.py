@@ -105,7 +105,14 @@ class DataLoader(Generic[T_co]):
         self.drop_last = drop_last
         self.sampler: Any = sampler  # an iterable, whose length ``len(loader)`` needs
         self.batch_sampler: Any = batch_sampler  # likewise
-        self.collate_fn = collate_fn or (default_collate if self._auto_collation else default_convert)
+        if collate_fn is None:
+            collate_fn = default_collate if self._auto_collation else default_convert
+        elif not callable(collate_fn):
+            raise TypeError(
+                "DataLoader: collate_fn must be a function of a list of samples, got"
+                f" {collate_fn!r:.60} of type {type(collate_fn).__name__}"
+            )
+        self.collate_fn = collate_fn
         self._pool: ProcessPool | ThreadPool | None = None
         self._epoch = 0
         self._progress: Progress | None = None

@@ -172,8 +172,7 @@ class Op:
     autocast: ClassVar[str] = ""
     #: The same on a GPU; None: as ``autocast``.
     autocast_cuda: ClassVar[str | None] = None
-    #: PyTorch's names of a node's saved values (``grad_fn._saved_dim``) that are neither inputs nor attrs of
-    #: that name -> how to read it off the node.
+    #: PyTorch's names of a node's saved values that are no inputs or attrs -> how to read it off the node.
     saved_names: ClassVar[Mapping[str, Callable[[Any], Any]]] = {}
     #: A view of the real or imaginary parts, of both as real numbers, or the reverse.
     splits_complex: ClassVar[bool] = False

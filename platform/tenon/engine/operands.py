@@ -56,6 +56,13 @@ def wrong_type(name: str, argument: str, position: int, value: object, kind: str
     return TypeError(f"{name}(): {where} must be {kind}, not {type_name(value)}")
 
 
+def need_flags(function: str, **flags: object) -> None:
+    """Raise PyTorch's TypeError unless all of ``flags``, arguments by name, are bools."""
+    for name, value in flags.items():
+        if value.__class__ is not bool and not isinstance(value, np.bool_):
+            raise wrong_type(function, name, 0, value, "bool")
+
+
 def wrong_operand(op: str, inputs: Sequence[str], args: Sequence[object], value: object) -> TypeError:
     """The error for ``value``, one of the operands ``args`` of an op, whose ``inputs`` have names."""
     position = next(k for k, a in enumerate(args) if a is value)

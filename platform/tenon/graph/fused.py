@@ -35,15 +35,30 @@ class Fused(Op):
             values.append(_run(backend, step, args))
         return tuple(values[ref.index] for ref in cluster.outputs)
 
-    def replaceable(self, *, cluster: Cluster) -> Sequence[int]:
-        """Return the positions of operands that an output may overwrite: all, unless a step is a reduction.
+    def replaceable(self, output: int, *, cluster: Cluster) -> Sequence[int]:
+        """Return the positions of operands that ``output`` may overwrite: those that it is computed from,
+        unless a step is a reduction.
 
-        Without reductions a kernel reads each element of all operands before it stores the result there.
+        Only these are certain to be read before the element is stored: kernels declare that operands and
+        results do not overlap, so that a compiler may read the others for another output later.
         """
-        return () if cluster.reduces else range(len(cluster.inputs))
+        return () if cluster.reduces else _sources(cluster, output)
 
     def __reduce__(self) -> str:
         return "fused"
+
+
+def _sources(cluster: Cluster, output: int) -> list[int]:
+    """Return the indices of the inputs that an output is computed from."""
+    found: set[int] = set()
+    pending = [cluster.outputs[output]]
+    while pending:
+        ref = pending.pop()
+        if ref.index not in found:
+            found.add(ref.index)
+            step = cluster.step(ref)
+            pending += step.refs if step is not None else ()
+    return sorted(i for i in found if i < len(cluster.inputs))
 
 
 def _run(backend: Backend, step: Step, args: list[Array]) -> Array:

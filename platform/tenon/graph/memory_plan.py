@@ -57,14 +57,14 @@ def same_layout(a: np.ndarray, b: np.ndarray) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype and (a.strides == b.strides or a.size < 2))
 
 
-def replaceable(node: Node) -> Sequence[int]:
+def replaceable(node: Node, output: int = 0) -> Sequence[int]:
     """Return the positions of arguments that an output may overwrite if they are not read later.
 
     Each element of the outputs depends only on the same element of these, or the kernel begins by copying
     them.
     """
     if isinstance(node.op, Fused):
-        return node.op.replaceable(**node.attrs)
+        return node.op.replaceable(output, **node.attrs)
     if len(node.avals) != 1 or node.op.view:
         return ()
     reused: tuple[int, ...] | None = node.op.reuses
@@ -204,7 +204,7 @@ class MemoryPlan:
                 assert block.maker is not None
                 at = step_of[block.maker]
                 if at >= safe_from and all(
-                    i < at or (i == at and self._read_in_place(block.maker, target.out()))
+                    i < at or (i == at and self._read_in_place(block.maker, value.index, target.out()))
                     for i in readers.get(outside, ())
                 ):
                     block.into = outside
@@ -217,9 +217,9 @@ class MemoryPlan:
         one, other = self.arrays[a], self.arrays[b]
         return same_layout(one, other) and address(one) == address(other)
 
-    def _read_in_place(self, node: Node, value: Ref) -> bool:
-        """Whether ``node`` reads the memory of ``value`` only as arguments that an output may overwrite."""
-        places, end = replaceable(node), self.blocks[value].final()
+    def _read_in_place(self, node: Node, output: int, value: Ref) -> bool:
+        """Whether ``node`` reads the memory of ``value`` only as arguments that the output may overwrite."""
+        places, end = replaceable(node, output), self.blocks[value].final()
         return all(
             position in places and self._same_place(a, value)
             for position, a in enumerate(node.args)
@@ -229,15 +229,12 @@ class MemoryPlan:
     def _reuse_in_place(self) -> None:
         """Let results overwrite operands that are last read by the same call."""
         for position, node in enumerate(self.steps):
-            places = replaceable(node)
-            if not places:
-                continue
             taken: set[Block] = set()
             for index in range(len(node.avals)):
                 out = node.out(index)
                 if not self._owns(out):
                     continue
-                for place in places:
+                for place in replaceable(node, index):
                     ref = node.args[place]
                     if ref.__class__ is not Ref or ref not in self.blocks:
                         continue
@@ -259,7 +256,7 @@ class MemoryPlan:
             and source.itemsize == result.itemsize
             and source.shape == result.shape
             and (source.strides == result.strides or source.size < 2)
-            and self._read_in_place(node, ref)
+            and self._read_in_place(node, out.index, ref)
         )
 
     def _place_exchanged(self) -> None:

@@ -77,6 +77,10 @@ class Generator:
 
     def manual_seed(self, seed: int) -> Generator:
         """Restart from ``seed``; negative ones count down from 2**64. Returns self."""
+        if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+            raise RandomArgumentError(
+                f"manual_seed expected a long, but got {type(seed).__name__} ({seed!r:.40}). Pass an integer."
+            )
         value = _checked_seed(seed)
         with self._stream.lock:
             self._stream.reseed(value)
@@ -180,7 +184,7 @@ def stream_of(generator: Generator | None) -> MersenneTwister:
 
 def manual_seed(seed: int) -> Generator:
     """Seed the default generator and return it."""
-    return default_generator.manual_seed(seed)
+    return default_generator.manual_seed(int(seed))
 
 
 def seed() -> int:

@@ -103,7 +103,7 @@ def axis_of(x: Tensor, dim: int | None, name: str) -> int:
             stacklevel=3,
         )
         dim = 0 if x.raw.ndim in (0, 1, 3) else 1
-    return normalize_axis(int(dim), x.raw.ndim)
+    return normalize_axis(index(dim), x.raw.ndim)
 
 
 def reduction_of(

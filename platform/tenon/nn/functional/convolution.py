@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
@@ -39,7 +40,7 @@ def _conv(
         "stride": stride,
         "padding": per_axis(padding, rank, "padding"),
         "dilation": dilation,
-        "groups": int(groups),
+        "groups": index(groups),
     }
     result = f.conv(x, weight, **attrs) if bias is None else f.convolution(x, weight, bias, **attrs)
     if not weight.raw.shape[1]:
@@ -127,7 +128,7 @@ def _transposed(
             x.raw.shape[2:], stride, padding, weight.raw.shape[2:], dilation, extra, strict=True
         )
     )
-    attrs = {"stride": stride, "dilation": dilation, "groups": int(groups)}
+    attrs = {"stride": stride, "dilation": dilation, "groups": index(groups)}
     if all(e < s for e, s in zip(extra, stride, strict=True)):
         result = f.conv_input_grad(x, weight, sizes=sizes, padding=padding, **attrs)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
@@ -39,7 +40,7 @@ def ctc_loss(
     if is_unbatched:
         log_probs, targets = log_probs.unsqueeze(1), targets.reshape(1, -1)
         inputs, labels = inputs.reshape(-1), labels.reshape(-1)
-    losses = f.ctc_loss(log_probs, targets, inputs, labels, blank=int(blank))
+    losses = f.ctc_loss(log_probs, targets, inputs, labels, blank=index(blank))
     if zero_infinity:
         losses = f.where(f.eq(losses, float("inf")), 0.0, losses)
     if mode == "mean":

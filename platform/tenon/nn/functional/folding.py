@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import index
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
@@ -74,7 +75,7 @@ def fold(
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
     """``[..., C * r * r, H, W]`` as ``[..., C, H * r, W * r]``: channels become blocks of pixels."""
     *leading, channels, height, width = _image(input, "pixel_shuffle")
-    r = int(upscale_factor)
+    r = index(upscale_factor)
     if r <= 0:
         raise ModuleValueError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
     if channels % (r * r):
@@ -95,7 +96,7 @@ def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
     An empty input comes back in its own shape, as in PyTorch.
     """
     *leading, channels, height, width = _image(input, "pixel_unshuffle")
-    r = int(downscale_factor)
+    r = index(downscale_factor)
     if r <= 0:
         raise ModuleValueError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
     for name, size, axis in (("height", height, -2), ("width", width, -1)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from operator import index
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
@@ -128,7 +129,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool | None =
     """The grid for ``grid_sample`` that maps outputs of ``size`` by ``theta[N, 2, 3]`` or ``[N, 3, 4]``."""
     if align_corners is None:
         _warn("affine_grid")
-    sizes = tuple(int(s) for s in size)
+    sizes = tuple(index(s) for s in size)
     if dtype_of(theta.raw).kind not in "fV":
         raise ModuleValueError(f"Expected theta to have floating point type, but got {theta.dtype}")
     if len(sizes) not in (4, 5):

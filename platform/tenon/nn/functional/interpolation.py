@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
+from tenon.engine.operands import need_flags
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleTypeError, ModuleValueError, ShapeError, TenonWarning, UnsupportedError
 from tenon.nn.functional.arguments import PerAxis, per_axis
@@ -58,6 +59,8 @@ def interpolate(
             "align_corners option can only be set with the interpolating modes: linear | bilinear |"
             " bicubic | trilinear"
         )
+    if align_corners is not None:
+        need_flags("interpolate", align_corners=align_corners)
     align = bool(align_corners)
     rank = input.raw.ndim - 2
     sizes, scales = _sizes(input, size, scale_factor, recompute_scale_factor, rank)

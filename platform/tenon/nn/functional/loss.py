@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from operator import index
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
@@ -36,7 +37,7 @@ def nll_loss(
     mode = reduction_of(size_average, reduce, reduction)
     if weight is not None:
         without_gradient("nll_loss_forward", weight=weight)
-    return f.nll_loss(input, target, weight, reduction=mode, ignore_index=int(ignore_index))
+    return f.nll_loss(input, target, weight, reduction=mode, ignore_index=index(ignore_index))
 
 
 @runs_in("float32")
@@ -61,8 +62,8 @@ def cross_entropy(
     if weight is not None:
         without_gradient("nll_loss_forward", weight=weight)
     if label_smoothing == 0.0:
-        return f.cross_entropy(input, target, weight, reduction=mode, ignore_index=int(ignore_index))
-    return _smoothed(input, target, weight, int(ignore_index), mode, label_smoothing)
+        return f.cross_entropy(input, target, weight, reduction=mode, ignore_index=index(ignore_index))
+    return _smoothed(input, target, weight, index(ignore_index), mode, label_smoothing)
 
 
 def _per_class(weight: Tensor, x: Tensor) -> Tensor:
@@ -215,7 +216,7 @@ def huber_loss(
     if input.raw.shape != target.raw.shape:
         _warn_of_broadcast("huber_loss", input, target)
     mode = reduction_of(None, None, reduction)
-    if delta <= 0:
+    if not delta > 0:
         raise ModuleValueError(f"huber_loss does not support non-positive values for delta. (got {delta})")
     return _elementwise(f.huber_loss, input, target, weight, mode, by_weight=False, delta=float(delta))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from operator import index
 from typing import TYPE_CHECKING, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
@@ -85,7 +86,8 @@ def output_sizes(x: Tensor, output_size: OutputSize, rank: int, kind: str) -> tu
     sizes = output_size if isinstance(output_size, (list, tuple)) else (output_size,) * rank
     if len(sizes) == rank:
         return tuple(
-            input_size if s is None else int(s) for s, input_size in zip(sizes, x.raw.shape[2:], strict=True)
+            input_size if s is None else index(s)
+            for s, input_size in zip(sizes, x.raw.shape[2:], strict=True)
         )
     name = f"adaptive_{kind}_pool{rank}d"
     if rank == 1:

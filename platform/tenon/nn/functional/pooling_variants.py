@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from operator import index
 from typing import TYPE_CHECKING, TypeAlias
 
 import tenon.ops  # noqa: F401 - fills the op table
@@ -233,7 +234,7 @@ def _unpooled_sizes(
     )
     if output_size is None:
         return default
-    sizes = [int(v) for v in output_size]
+    sizes = [index(v) for v in output_size]
     if len(sizes) == rank + 2:
         sizes = sizes[2:]
     if len(sizes) != rank:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,7 @@ class Indexing(Family):
     def select(self, dim: int, index: int) -> Tensor:
         """Return a view of the slice at ``index`` along ``dim``, without that axis."""
         axis = normalize_axis(dim, self.raw.ndim)
-        return self[(FULL,) * axis + (int(index),)]
+        return self[(FULL,) * axis + (operator.index(index),)]
 
     @as_function(memory="apart")
     def index_select(self, dim: int, index: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.engine.op import table as f
+from tenon.engine.operands import need_flags
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
@@ -264,6 +265,7 @@ class Reduction(Family):
 
     def _extreme(self, name: str, dim: int | None, keepdim: bool) -> Tensor | NamedResult:
         need_order(name, self)
+        need_flags(name, keepdim=keepdim)
         if dim is None:
             if self.raw.size == 0:
                 raise ShapeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from operator import index
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,14 +50,14 @@ class Splitting(Family):
         if WATCHERS.requested_sizes is not None:
             split_size = WATCHERS.requested_sizes("cut", (self.shape[axis],), split_size)
         if isinstance(split_size, (list, tuple)):
-            parts = tuple(s if s.__class__ is int else int(s) for s in split_size)
+            parts = tuple(s if s.__class__ is int else index(s) for s in split_size)
             if sum(parts) != total or min(parts, default=0) < 0:
                 raise ShapeError(
                     f"split_with_sizes expects split_sizes to sum exactly to {total} (input tensor's size at"
                     f" dimension {dim}), but got split_sizes={list(parts)}"
                 )
         else:
-            step = int(split_size)
+            step = index(split_size)
             if step < 0 or (step == 0 and total):
                 raise ShapeError(f"split expects split_size be non-negative, but got split_size={step}")
             parts = tuple(min(step, total - i) for i in range(0, total, step)) if total else (0,)

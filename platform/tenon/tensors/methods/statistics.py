@@ -8,6 +8,7 @@ import numpy as np
 
 from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
+from tenon.engine.operands import need_flags
 from tenon.engine.value import Value
 from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -157,6 +158,7 @@ class Statistics(Family):
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Any:  # a tensor if ``dim`` is None
         """Return the median of the elements that are not NaN; with ``dim``, the named tuple
         ``(values, indices)`` along it. Of an even number it is the lower one of the two in the middle."""
+        need_flags("nanmedian", keepdim=keepdim)
         if dim is None:
             flat = self.reshape(-1)
             numbers = flat[f.logical_not(f.isnan(flat))]
@@ -176,6 +178,7 @@ class Statistics(Family):
     def mode(self, dim: int = -1, keepdim: bool = False) -> NamedResult:
         """Return the named tuple ``(values, indices)`` of the most frequent element along ``dim``, the
         smallest if there are several, and the last index at which it is."""
+        need_flags("mode", keepdim=keepdim)
         axis = normalize_axis(dim, self.raw.ndim)
         if not self.raw.ndim:
             return named_result("mode", values=self.clone(), indices=f.argmax(self, axis=None))
@@ -221,6 +224,7 @@ class Statistics(Family):
         With ``return_inverse`` or ``return_counts``, return a tuple: after the elements come the index of
         each input element (or slice) among them, and the lengths of the runs.
         """
+        need_flags("unique_consecutive", return_inverse=return_inverse, return_counts=return_counts)
         x = self.reshape(-1) if dim is None else self.movedim(dim, 0)
         size = x.raw.shape[0]
         if size > 1:

@@ -1,0 +1,118 @@
+"""Floats in place of integers, numbers in place of flags, and other values that a setting cannot be, are refused."""
+
+import math
+
+import numpy as np
+import pytest
+
+import tenon
+import tenon.nn.functional as F
+from tenon import nn
+from tenon.utils.data import DataLoader
+
+ONES = tenon.ones(1, 4, 4, 4)
+OPTIMIZED = [nn.Parameter(tenon.ones(2))]
+
+#: Where an integer is needed -> the call, by that argument.
+WHOLE = {
+    "softmax(): argument 'dim' (position 2)": lambda v: nn.Softmax(v)(ONES),
+    "log_softmax(): argument 'dim' (position 2)": lambda v: nn.LogSoftmax(v)(ONES),
+    "pixel_shuffle(): argument 'upscale_factor' (position 2)": lambda v: nn.PixelShuffle(v)(ONES),
+    "pixel_unshuffle(): argument 'downscale_factor' (position 2)": lambda v: nn.PixelUnshuffle(v)(ONES),
+    "conv2d(): argument 'groups' (position 7)": lambda v: F.conv2d(ONES, tenon.ones(1, 4, 1, 1), groups=v),
+    "cross_entropy(): argument 'ignore_index' (position 5)": lambda v: F.cross_entropy(
+        tenon.ones(2, 3), tenon.tensor([0, 1]), ignore_index=v
+    ),
+    "nll_loss(): argument 'ignore_index' (position 5)": lambda v: F.nll_loss(
+        tenon.ones(2, 3), tenon.tensor([0, 1]), ignore_index=v
+    ),
+    "select(): argument 'index' (position 3)": lambda v: tenon.select(ONES, 1, v),
+}
+#: The same for flags.
+FLAGS = {
+    "max(): argument 'keepdim'": lambda v: ONES.max(1, keepdim=v),
+    "min(): argument 'keepdim'": lambda v: ONES.min(1, keepdim=v),
+    "median(): argument 'keepdim'": lambda v: ONES.median(1, keepdim=v),
+    "nanmedian(): argument 'keepdim'": lambda v: ONES.nanmedian(1, keepdim=v),
+    "mode(): argument 'keepdim'": lambda v: ONES.mode(1, keepdim=v),
+    "kthvalue(): argument 'keepdim'": lambda v: ONES.kthvalue(1, 1, keepdim=v),
+    "sort(): argument 'descending'": lambda v: ONES.sort(descending=v),
+    "argsort(): argument 'descending'": lambda v: ONES.argsort(descending=v),
+    "topk(): argument 'largest'": lambda v: ONES.topk(1, largest=v),
+    "unique(): argument 'return_inverse'": lambda v: ONES.unique(return_inverse=v),
+    "unique_consecutive(): argument 'return_counts'": lambda v: ONES.unique_consecutive(return_counts=v),
+    "interpolate(): argument 'align_corners'": lambda v: F.interpolate(
+        ONES, scale_factor=2, mode="bilinear", align_corners=v
+    ),
+}
+
+
+@pytest.mark.parametrize("words", WHOLE)
+def test_a_float_is_no_integer(words):
+    for value in (1.0, 1.5, math.nan):
+        with pytest.raises(TypeError, match=r"must be int|cannot be interpreted as an integer") as raised:
+            WHOLE[words](value)
+        assert words in str(raised.value)
+    WHOLE[words](np.int64(1))
+
+
+@pytest.mark.parametrize("words", FLAGS)
+def test_only_bools_are_flags(words):
+    for value in ("a", 1.5, 2, None, [1]):
+        if value is None and "align_corners" in words:
+            continue
+        with pytest.raises(TypeError) as raised:
+            FLAGS[words](value)
+        assert f"{words} must be bool, not {type(value).__name__}" in str(raised.value)
+    FLAGS[words](np.bool_(True))
+
+
+def test_delta_of_the_huber_loss_is_positive():
+    for delta in (math.nan, 0, -1.0):
+        with pytest.raises(ValueError, match="does not support non-positive values for delta"):
+            nn.HuberLoss(delta=delta)(ONES, ONES)
+
+
+def test_counts_of_lbfgs_are_integers():
+    for name in ("history_size", "max_iter", "max_eval"):
+        for value in ("a", 1.5, -1, math.nan):
+            with pytest.raises(ValueError, match=f"Invalid {name} value: {value!r}"):
+                tenon.optim.LBFGS(OPTIMIZED, **{name: value})
+
+
+def test_a_generator_is_seeded_by_an_integer():
+    for seed in (1.5, True, "a", None):
+        with pytest.raises(RuntimeError, match=f"manual_seed expected a long, but got {type(seed).__name__}"):
+            tenon.Generator().manual_seed(seed)
+
+    assert tenon.Generator().manual_seed(np.int64(7)).initial_seed() == 7
+    assert tenon.manual_seed(7.9).initial_seed() == 7  # as in PyTorch
+
+
+def test_collate_fn_of_a_loader_is_a_function():
+    for value in (0, "a", [print]):
+        with pytest.raises(TypeError, match="collate_fn must be a function of a list of samples, got"):
+            DataLoader([1, 2], collate_fn=value)
+
+
+class Overriding:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        return func, args
+
+
+def test_functions_of_random_numbers_and_device_are_overridden():
+    it, ones = Overriding(), tenon.ones(2)
+    for function, args in (
+        (tenon.poisson, (it,)),
+        (tenon.poisson, (ones, it)),
+        (tenon.binomial, (it, ones)),
+        (tenon._standard_gamma, (it,)),
+        (tenon.device, (it,)),
+        (tenon.device, ("cpu", it)),
+    ):
+        assert function(*args) == (function, args)
+
+    assert tenon.device("cpu") == tenon.device(tenon.device("cpu"))
+    with pytest.raises(TypeError, match="argument 'type' must be str, int or device"):
+        tenon.device(ones)
