@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
-from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
+from tenon.engine.types import Array, ArrayNamespace, Attr, Operand, OpNamespace
 from tenon.errors import DivisionByZeroError
 from tenon.kernels import rounding
 
 _FLOAT32 = np.dtype(np.float32)
+#: An op's ``forward(self, xp, *operands, **attrs)``.
+Forward: TypeAlias = Callable[..., Operand]
 
 
 def dtype_of(x: Operand) -> np.dtype:
@@ -53,6 +59,23 @@ def widened(f: OpNamespace, *values: Operand) -> tuple[Operand, ...]:
 def matching(f: OpNamespace, result: Operand, x: Operand) -> Operand:
     """Cast ``result`` to the dtype of ``x`` if it differs."""
     return result if dtype_of(result) == dtype_of(x) else f.cast(result, dtype=dtype_of(x))
+
+
+def in_float32(forward: Forward) -> Forward:
+    """Make a ``forward`` compute 16-bit floats in float32 and round its result once.
+
+    Running sums in 16 bits stop growing: 256 + 1 is 256 in bfloat16, and 2048 + 1 is 2048 in float16.
+    """
+
+    @functools.wraps(forward)
+    def call(self: object, xp: ArrayNamespace, *args: Operand, **attrs: Attr) -> Operand:
+        kind = args[0].dtype
+        if not rounding.is_short(kind):
+            return forward(self, xp, *args, **attrs)
+        wide = [a.astype(_FLOAT32) if getattr(a, "dtype", None) == kind else a for a in args]
+        return forward(self, xp, *wide, **attrs).astype(kind)
+
+    return call
 
 
 def refuse_zero(xp: ArrayNamespace, x: Array, y: Array) -> None:

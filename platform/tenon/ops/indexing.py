@@ -17,6 +17,7 @@ from tenon.engine.sharding_rule import Factors, ShardingRule, pointwise
 from tenon.engine.types import Operand
 from tenon.errors import IndexRangeError, ShapeError
 from tenon.kernels.shapes import broadcast_shapes
+from tenon.ops.dtype_queries import in_float32
 from tenon.ops.index_range import check_along, check_range, out_of_range, shape_mismatch
 from tenon.tensors.index_parsing import INDEX, filled
 
@@ -298,6 +299,7 @@ class Scatter(Primitive):
             )
         return Aval(x.shape, x.dtype)
 
+    @in_float32
     def forward(self, xp, x, index, y, *, axis, reduce=None):
         """Write in index order; "add" and "multiply" apply repeated indices once each."""
         self.infer(x, index, y, axis=axis, reduce=reduce)

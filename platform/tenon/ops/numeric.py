@@ -8,7 +8,7 @@ from tenon.engine.aval import Aval, shape_of
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.sharding_rule import along
 from tenon.engine.types import Array, ArrayNamespace, Operand
-from tenon.ops.dtype_queries import dtype_of, is_complex
+from tenon.ops.dtype_queries import dtype_of, in_float32, is_complex
 from tenon.ops.elementwise import Binary, FloatUnary
 from tenon.ops.special import erf
 
@@ -229,6 +229,7 @@ class Logcumsumexp(FloatUnary):
         """The input's own aval."""
         return Aval(x.shape, x.dtype)
 
+    @in_float32
     def forward(self, xp, x, *, axis):
         """``logaddexp`` from the left, without overflow; complex numbers relative to the largest real
         part."""

@@ -14,6 +14,7 @@ from tenon.engine.types import Operand, OpNamespace
 from tenon.errors import ShapeError
 from tenon.kernels.following import in_c_order
 from tenon.kernels.shapes import AxisError, broadcast_shapes, reduced_shape
+from tenon.ops.dtype_queries import in_float32, is_short
 
 _INT = np.dtype(np.int64)
 _BOOL = np.dtype(np.bool_)
@@ -121,6 +122,7 @@ class Prod(Total):
     computes_in_float32 = True
     autocast = "float32"
 
+    @in_float32
     def forward(self, xp, x, *, axes, keepdims=False, out=None):
         """``multiply.reduce``, whose integers NumPy widens to 64 bits."""
         result = xp.multiply.reduce(x, axis=axes, keepdims=keepdims, out=out)
@@ -276,8 +278,9 @@ class SumTo(Primitive):
         axes = tuple(range(lead)) + tuple(
             i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1
         )
-        summed = xp.add.reduce(x, axis=axes, keepdims=True)
-        return summed.reshape(shape)
+        if is_short(x):  # in 16 bits the sum of many stops growing
+            return xp.add.reduce(x, axis=axes, dtype=xp.float32, keepdims=True).astype(x.dtype).reshape(shape)
+        return xp.add.reduce(x, axis=axes, keepdims=True).reshape(shape)
 
     def vjp_x(self, f, g, out, x, *, shape):
         padded = (1,) * (len(x.shape) - len(shape)) + tuple(shape)
@@ -304,6 +307,7 @@ class _Cumulative(Primitive):
 class Cumsum(_Cumulative):
     """Cumulative sum along ``axis``."""
 
+    @in_float32
     def forward(self, xp, x, *, axis):
         """In the input's dtype; by default NumPy would widen narrow ones."""
         return xp.cumsum(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()
@@ -319,6 +323,7 @@ class Cumprod(_Cumulative):
 
     saves = ("x", "out")
 
+    @in_float32
     def forward(self, xp, x, *, axis):
         """In the input's dtype."""
         return xp.cumprod(x, axis=axis, dtype=x.dtype) if x.ndim else x.copy()

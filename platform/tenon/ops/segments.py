@@ -11,6 +11,7 @@ from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
 from tenon.errors import IndexRangeError, ShapeError
+from tenon.ops.dtype_queries import in_float32
 
 
 def _segments(xp: ArrayNamespace, offsets: Array, end: int) -> tuple[Array, Array]:
@@ -45,6 +46,7 @@ class SegmentSum(Primitive):
         """One row per segment."""
         return Aval((offsets.shape[0], *x.shape[1:]), x.dtype)
 
+    @in_float32
     def forward(self, xp, x, offsets, *, end):
         """``add.reduceat`` in NumPy, else ``add.at``."""
         starts, counts = _segments(xp, offsets, end)

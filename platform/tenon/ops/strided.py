@@ -12,6 +12,7 @@ from tenon.compat.saved_readers import part_of
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
+from tenon.ops.dtype_queries import in_float32
 from tenon.tensors.storage.untyped import memory_of, strided
 
 
@@ -83,6 +84,7 @@ class StridedRead(AsStrided):
     view = False
     saved_names = {}
 
+    @in_float32
     def forward(self, xp, x, *, window, base):
         """Write ``x`` to new memory, then read the window."""
         low, high = _span(window, base)
@@ -103,6 +105,7 @@ class StridedSum(Primitive):
         """The base's shape."""
         return Aval(tuple(base[0]), x.dtype)
 
+    @in_float32
     def forward(self, xp, x, *, window, base):
         """Add to zeroed memory, then read the base."""
         low, high = _span(window, base)

@@ -132,12 +132,17 @@ def embedding_bag(
     if padding_idx is not None:
         items = f.where(counted, items, 0.0)
     if per_sample_weights is not None:
-        items = items * per_sample_weights.reshape(-1, 1)
+        wide = items.raw.dtype.itemsize == 2  # products in 16 bits may be infinite, and their sum NaN
+        items = (
+            items.float() * per_sample_weights.reshape(-1, 1).float()
+            if wide
+            else (items * per_sample_weights.reshape(-1, 1))
+        )
     if mode == "max":
         return _bag_maxima(items, counted, starts, end)
     sums = f.segment_sum(items, starts, end=end)
     if mode == "sum":
-        return sums
+        return sums.to(weight.dtype)
     return sums / f.segment_sum(counted.to(sums.dtype), starts, end=end).clamp(min=1)
 
 

@@ -15,7 +15,7 @@ from tenon.engine.sharding_rule import Factors, ShardingRule, numbered
 from tenon.engine.types import Array, ArrayNamespace, Operand, OpNamespace
 from tenon.errors import DTypeError, IndexRangeError, ShapeError
 from tenon.ops.composite.activation import need_float
-from tenon.ops.dtype_queries import dtype_of, matching, title_of, widened
+from tenon.ops.dtype_queries import dtype_of, in_float32, matching, title_of, widened
 from tenon.tensors.index_parsing import INDEX
 
 
@@ -155,6 +155,7 @@ class NllLoss(Primitive):
         check_classes(x, target, weight)
         return Aval(tuple(target.shape) if reduction == "none" else (), x.dtype)
 
+    @in_float32
     def forward(self, xp, x, target, weight, *, reduction="mean", ignore_index=-100):
         """Gather the log-probabilities of the targets, multiply by the weights and reduce."""
         check_classes(x, target, weight)
@@ -199,6 +200,7 @@ class NllLossGrad(Primitive):
         """``shape``."""
         return Aval(tuple(shape), g.dtype)
 
+    @in_float32
     def forward(self, xp, g, target, weight, *, shape, reduction="mean", ignore_index=-100):
         """Write one value per target into an array of zeros."""
         result = xp.zeros(shape, g.dtype)

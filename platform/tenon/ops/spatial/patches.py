@@ -15,6 +15,7 @@ from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
 from tenon.ops.convolution import padded, positions_in
 from tenon.ops.convolution_checks import output_sizes
+from tenon.ops.dtype_queries import in_float32
 
 
 def _counts(
@@ -106,6 +107,7 @@ class Fold(Primitive):
             )
         return Aval(shape, x.dtype)
 
+    @in_float32
     def forward(self, xp, x, *, sizes, kernel, stride, padding, dilation):
         """One strided addition per position in a patch."""
         attrs = {"kernel": kernel, "stride": stride, "padding": padding, "dilation": dilation}

@@ -20,7 +20,7 @@ from tenon.engine.types import Array, ArrayNamespace, Operand
 from tenon.errors import ShapeError
 from tenon.ops.convolution import positions_in, windows
 from tenon.ops.convolution_checks import extent
-from tenon.ops.dtype_queries import is_short
+from tenon.ops.dtype_queries import in_float32, is_short
 
 _INT = np.dtype(np.int64)
 
@@ -196,6 +196,7 @@ class MaxPoolGrad(Primitive):
         """The pooled input's shape."""
         return Aval(tuple(x.shape), g.dtype)
 
+    @in_float32
     def forward(self, xp, g, x, out, *, kernel, stride, padding, dilation, ceil_mode=False):
         """One pass per position in the window; each window passes on its gradient once."""
         sizes = tuple(g.shape[2:])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.engine.types import Array, ArrayNamespace
-from tenon.ops.dtype_queries import dtype_of
+from tenon.ops.dtype_queries import dtype_of, in_float32
 
 
 def _tap_index(xp: ArrayNamespace, places: Array, t: int, channels: int) -> tuple[Array, Array]:
@@ -34,6 +34,7 @@ class TapSum(Primitive):
         """One value per channel and place."""
         return Aval((*x.shape[:2], places.shape[2]), dtype_of(x))
 
+    @in_float32
     def forward(self, xp, x, weights, places):
         """One gather per tap."""
         result = xp.zeros((*x.shape[:2], places.shape[2]), x.dtype)
@@ -64,6 +65,7 @@ class TapSpread(Primitive):
         """``[N, C, cells]``."""
         return Aval((*g.shape[:2], cells), dtype_of(g))
 
+    @in_float32
     def forward(self, xp, g, weights, places, *, cells):
         """One scatter per tap."""
         result = xp.zeros((*g.shape[:2], cells), g.dtype)

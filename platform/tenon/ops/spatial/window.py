@@ -6,6 +6,7 @@ from tenon.compat.saved_readers import attr
 from tenon.engine.aval import Aval
 from tenon.engine.op import Kind, Primitive
 from tenon.errors import ShapeError
+from tenon.ops.dtype_queries import in_float32
 from tenon.tensors.storage.untyped import strided
 
 
@@ -56,6 +57,7 @@ class FoldAxis(Primitive):
         """``shape``."""
         return Aval(tuple(shape), x.dtype)
 
+    @in_float32
     def forward(self, xp, x, *, shape, axis, step):
         """One copy if windows do not overlap, else one strided addition per position in the window."""
         result = xp.zeros(shape or (1,), x.dtype)
