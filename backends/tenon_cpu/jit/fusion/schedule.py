@@ -50,6 +50,8 @@ class Schedule:
         if any(i in self.after for i in sources):
             if reduction or not (has[index] == self.inner or not has[index]):
                 raise errors.NotFusableError("a value after a sum over the rows has all of the rows' axes.")
+            if any(self.stage[i] for i in sources if i not in self.after):
+                raise errors.NotFusableError("a value after a sum over the rows reads one along a row.")
             self.after.add(index)
             return
         self.stage[index] = max((self.stage[i] for i in sources), default=0)
