@@ -269,7 +269,10 @@ def compare(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = Outcome(torch, case, operands)
+        warnings.simplefilter("error", np.exceptions.ComplexWarning)
         ours = Outcome(tenon, case, operands, compiled)
+    if isinstance(ours.error or ours.no_gradient, np.exceptions.ComplexWarning):
+        return "drops imaginary parts", _text(ours.error or ours.no_gradient)
     if theirs.error is not None:
         if ours.error is None:
             return "computes", f"{type(theirs.error).__name__}: {_first(theirs.error)}"

@@ -36,6 +36,8 @@ class Widened(Varied):
 
 def _distance(x: np.ndarray, exact: np.ndarray, scale: float) -> float:
     """The largest difference of ``x`` and ``exact``; infinite where only one of them is a finite number."""
+    if x.dtype.kind == "c":
+        return max(_distance(getattr(x, part), getattr(exact, part), scale) for part in ("real", "imag"))
     with np.errstate(all="ignore"):
         rounded = exact.astype(x.dtype)
         difference = np.abs(x.astype(exact.dtype) - exact)
