@@ -6,7 +6,8 @@ A device is only a name; ``kernels/backend.py`` finds the backend that serves it
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+import threading
+from typing import Any, TypeAlias
 
 from tenon.errors import DeviceError
 
@@ -25,7 +26,7 @@ class Device:
     device(type='cuda', index=1)
     """
 
-    __slots__ = ("_previous", "index", "type")
+    __slots__ = ("index", "type")
 
     def __new__(cls, *args: object, **kwargs: object) -> Device:
         """Return what an argument's ``__torch_function__`` does, if it is no tensor and has one."""
@@ -63,7 +64,6 @@ class Device:
             )
         self.type: str = match.group(1)
         self.index: int | None = index
-        self._previous: list[Device | None] = []
 
     def __repr__(self) -> str:
         return (
@@ -85,12 +85,13 @@ class Device:
         return (Device, (self.type, self.index) if self.index is not None else (self.type,))
 
     def __enter__(self) -> Device:
-        self._previous.append(_default.device)
+        _default.previous = (_default.previous, _default.device)
         _default.device = self
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _default.device = self._previous.pop()
+        assert _default.previous is not None
+        _default.previous, _default.device = _default.previous
 
 
 #: A device, or a description of one: ``"cuda:1"``, the index of a CUDA device, or None for the default one.
@@ -109,8 +110,12 @@ def _check_plugin(name: str) -> None:
         )
 
 
-class _Default:
+class _Default(threading.local):
+    """Of each thread, as in PyTorch: ranks as threads build models on the meta device at the same time."""
+
     device: Device | None = None
+    #: The devices of the contexts around, the innermost first, in pairs.
+    previous: tuple[Any, Device | None] | None = None  # a pair of the same kind
 
 
 _default = _Default()
@@ -123,7 +128,7 @@ def get_default_device() -> Device:
 
 
 def set_default_device(device: DeviceLike) -> None:
-    """Set the device that factory functions use when none is given; None means the CPU."""
+    """Set the device that factory functions of this thread use when none is given; None means the CPU."""
     _default.device = None if device is None else Device(device)
 
 
