@@ -153,7 +153,7 @@ def test_use_of_a_released_parameter_names_it():
         kept = []
         model.blocks[0].up.register_forward_hook(lambda m, args, out: kept.append(m.weight))
         model(batch()[0])
-        with pytest.raises(UnsupportedError, match=r"parameter 'up.weight' .* is not gathered"):
+        with pytest.raises(UnsupportedError, match=r"parameter 'blocks.0.up.weight' .* is not gathered"):
             kept[0] + 1
         return tuple(kept[0].shape), kept[0].dtype
 

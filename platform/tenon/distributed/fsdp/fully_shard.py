@@ -8,32 +8,35 @@ which keeps its shard. The interface is PyTorch's, ``torch.distributed.fsdp``.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from tenon.distributed.communication import world
-from tenon.distributed.device_mesh import DeviceMesh, init_device_mesh
+from tenon.distributed.device_mesh import DeviceMesh
+from tenon.distributed.fsdp.arguments import (
+    PlacementFunction,
+    check_module,
+    check_reshard,
+    checked_mesh,
+    owners_of,
+    placement_of,
+)
 from tenon.distributed.fsdp.buffers import BufferPool
 from tenon.distributed.fsdp.parameter_group import AllReduceHook, ParameterGroup
 from tenon.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
-from tenon.distributed.fsdp.sharded_parameter import SHARDED_AS, Owner, ShardedParameter
+from tenon.distributed.fsdp.sharded_parameter import ShardedParameter
 from tenon.distributed.fsdp.state import STATE, ModuleState, states_of
 from tenon.distributed.replicas.buckets import agree
-from tenon.distributed.tensor.placement_types import Shard
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, ModuleError, UnsupportedError
-from tenon.nn.containers import ModuleDict, ModuleList
 from tenon.nn.module import Module
-from tenon.nn.parameter import Parameter, is_lazy
+from tenon.nn.parameter import Parameter
 
 if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
-__all__ = ["FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method"]
+__all__ = ["FSDPModule", "UnshardHandle", "fully_shard", "register_fsdp_forward_method", "share_comm_ctx"]
 
 M = TypeVar("M", Module, list[Module])
-#: Says which axis of a parameter is split; None for the first.
-PlacementFunction = Callable[[Parameter], "Shard | None"]
 
 
 def fully_shard(
@@ -77,19 +80,19 @@ def fully_shard(
     """
     modules: list[Module] = [module] if isinstance(module, Module) else list(module)
     for one in modules:
-        _check_module(one)
-    device_mesh = _checked_mesh(mesh, modules)
-    _check_reshard(reshard_after_forward, device_mesh)
+        check_module(one)
+    device_mesh = checked_mesh(mesh, modules)
+    check_reshard(reshard_after_forward, device_mesh)
     ignored = {id(p) for p in ignored_params or ()}
     precision = MixedPrecisionPolicy() if mp_policy is None else mp_policy
-    owners = _owners(modules, ignored)
+    owners = owners_of(modules, ignored)
     named = [(name, parameter) for name, parameter, _ in owners]
     offloads = isinstance(offload_policy, CPUOffloadPolicy)
     communicator = device_mesh.get_group(device_mesh.ndim - 1)
     options = [f"fully_shard of {', '.join(type(m).__name__ for m in modules)}"]
     agree(communicator, named, options)
     parameters = [
-        ShardedParameter(p, places, name, device_mesh, _placement(shard_placement_fn, p, name), offloads)
+        ShardedParameter(p, places, name, device_mesh, placement_of(shard_placement_fn, p, name), offloads)
         for name, p, places in owners
     ]
     pool = communicator.kept.setdefault("fully_shard", BufferPool())
@@ -105,90 +108,13 @@ def fully_shard(
     return module
 
 
-def _check_module(module: object) -> None:
-    if not isinstance(module, Module):
-        raise ArgumentError(f"fully_shard: {type(module).__name__} is not a Module.")
-    if isinstance(module, FSDPModule):
-        raise ArgumentError(
-            f"fully_shard has already been applied to this {type(module).__name__}. Apply it once to each"
-            " module, inner ones first."
-        )
-    if isinstance(module, ModuleList | ModuleDict):
-        raise ArgumentError(
-            f"fully_shard does not support containers that do not implement forward: {type(module).__name__}."
-            " Apply it to the modules in it, or to the module that calls them."
-        )
-
-
-def _checked_mesh(mesh: DeviceMesh | None, modules: Sequence[Module]) -> DeviceMesh:
-    if mesh is None:
-        parameter = next((p for m in modules for p in m.parameters()), None)
-        kind = "cpu" if parameter is None or parameter.device.type == "meta" else parameter.device.type
-        return init_device_mesh(kind, (world.get_communicator().size,))
-    if not isinstance(mesh, DeviceMesh):
-        raise ArgumentError(f"fully_shard: mesh is a {type(mesh).__name__}, not a DeviceMesh.")
-    if mesh.ndim not in (1, 2):
-        raise ArgumentError(
-            f"fully_shard expects a 1D or 2D DeviceMesh but got {mesh!r}. A mesh of two dimensions replicates"
-            ' over the first and shards over the second; select them by name, mesh["data", "shard"].'
-        )
-    return mesh
-
-
-def _check_reshard(value: object, mesh: DeviceMesh) -> None:
-    if value is None or isinstance(value, bool):
-        return
-    size = mesh.size(mesh.ndim - 1)
-    if not isinstance(value, int) or value < 1 or size % value:
-        raise ArgumentError(
-            f"If reshard_after_forward is an int, it should be a factor of {size}, the number of ranks that"
-            f" parameters are sharded over, not {value!r}."
-        )
-
-
-def _owners(modules: Sequence[Module], ignored: set[int]) -> list[tuple[str, Parameter, list[Owner]]]:
-    """The parameters that no inner ``fully_shard`` module has, with their names and all their owners."""
-    found: dict[int, tuple[str, Parameter, list[Owner]]] = {}
-    for module in modules:
-        for path, submodule in module.named_modules():
-            for name, parameter in submodule._parameters.items():
-                if parameter is None or id(parameter) in ignored:
-                    continue
-                full = f"{path}.{name}" if path else name
-                if is_lazy(parameter):
-                    raise ModuleError(
-                        f"fully_shard: parameter {full!r} has no shape yet. Run a forward pass of the lazy"
-                        " module first."
-                    )
-                earlier = parameter.__dict__.get(SHARDED_AS)
-                if earlier is not None:
-                    raise ArgumentError(
-                        f"fully_shard: parameter {full!r} is shared with {earlier!r} of a module that an"
-                        " earlier call has sharded. Shard modules that share parameters by one call: on a"
-                        " module that contains them, or on a list of them."
-                    )
-                found.setdefault(id(parameter), (full, parameter, []))[2].append((submodule, name))
-    inner = {
-        id(p) for m in modules for s in states_of(m) for q in s.group.parameters for p in (q.sharded, q.whole)
-    }
-    return [entry for key, entry in found.items() if key not in inner]
-
-
-def _placement(function: PlacementFunction | None, parameter: Parameter, name: str) -> Shard:
-    placement = None if function is None else function(parameter)
-    if placement is None:
-        return Shard(0)
-    if not isinstance(placement, Shard) or not -parameter.ndim <= placement.dim < parameter.ndim:
-        raise ArgumentError(
-            f"fully_shard: shard_placement_fn returned {placement!r} for {name!r} of {list(parameter.shape)};"
-            " it has to return Shard(axis), or None."
-        )
-    return placement
-
-
 def _show_shards(module: Module, *args: object) -> None:
     for state in states_of(module):
         state.group.reshard()
+
+
+class _CopyError(UnsupportedError, AssertionError):
+    """Also an AssertionError, which PyTorch raises here."""
 
 
 class UnshardHandle:
@@ -239,10 +165,17 @@ class FSDPModule(Module):
                 parameter.adopt()
         return result
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Clear the gradients of the shards, also while the parameters are gathered, and those that wait for
+        their reduction."""
+        super().zero_grad(set_to_none)
+        for state in states_of(self):
+            state.group.zero_gradients(set_to_none)
+
     def __deepcopy__(self, memo: object) -> NoReturn:
-        raise UnsupportedError(
-            "fully_shard modules cannot be copied by deepcopy. Build the module again, apply fully_shard, and"
-            " load the state_dict."
+        raise _CopyError(
+            f"FSDP does not support deepcopy: {type(self).__name__} is a fully_shard module. Build the module"
+            " again, apply fully_shard, and load the state_dict."
         )
 
     # --- gathering by hand ---
@@ -252,7 +185,6 @@ class FSDPModule(Module):
 
         With ``async_op``, returns a handle whose ``wait`` completes it.
         """
-        _ = self._state.context
         self._state.group.start_unshard()
         if async_op:
             return UnshardHandle(self._state.group)
@@ -262,6 +194,18 @@ class FSDPModule(Module):
     def reshard(self) -> None:
         """Release this module's gathered parameters."""
         self._state.group.reshard()
+
+    def reset_iter_state(self) -> None:
+        """Return to the state between steps after an error in forward or backward, on the root: parameters
+        are released; gradients that were not reduced are lost. The next forward of the root does it too."""
+        model = self._state.model
+        if model is None:
+            return
+        if model.root is not self._state:
+            raise ModuleError(
+                f"reset_iter_state must be called on the root FSDP module, not on {self._state.group.name!r}."
+            )
+        model.reset()
 
     # --- settings ---
 
@@ -294,7 +238,9 @@ class FSDPModule(Module):
 
     def set_is_last_backward(self, is_last_backward: bool) -> None:
         """Whether the next backward pass is the last of the step, as it is by default."""
-        self._state.context.is_last_backward = is_last_backward
+        model = self._state.model
+        state = self._state if model is None else model.root
+        state.is_last_backward = is_last_backward
 
     def set_modules_to_forward_prefetch(self, modules: list[FSDPModule]) -> None:
         """Start to gather the parameters of ``modules`` when this module begins its forward."""
@@ -306,7 +252,11 @@ class FSDPModule(Module):
 
     def set_all_reduce_hook(self, hook: AllReduceHook, *, stream: object = None) -> None:
         """Call ``hook`` with the reduced gradients of the module's shards, a flat tensor, which it may
-        change in place. ``stream`` has no effect."""
+        change in place. ``stream`` has no effect; with a mesh of two dimensions it has to be None."""
+        if stream is not None and self._state.group.replicas is not None:
+            raise ArgumentError(
+                "stream cannot be set when using native HSDP: the mesh replicates over its first dimension."
+            )
         self._state.group.all_reduce_hook = hook
 
     def set_gradient_divide_factor(self, factor: float) -> None:
@@ -316,6 +266,18 @@ class FSDPModule(Module):
         self._state.group.divide_factor = float(factor)
 
     set_reduce_scatter_divide_factor = set_gradient_divide_factor
+
+    def set_force_sum_reduction_for_comms(self, enable: bool) -> None:
+        """Whether collectives only sum, and the division by the number of ranks is a step of its own."""
+        self._state.group.sums_only = enable
+
+    def set_reduce_scatter_unused_params(
+        self, reduce_scatter_unused_params: bool, *, recurse: bool = True
+    ) -> None:
+        """Whether every backward pass reduces the gradients of all trained parameters, with zeros for those
+        that have none: for models of which a rank may use a module that another rank does not."""
+        for state in self._states(recurse):
+            state.group.reduces_unused = reduce_scatter_unused_params
 
     def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
         """Whether to gather the parameters before backward: False for modules whose backward reads no
@@ -336,6 +298,24 @@ def _state_of(module: object) -> ModuleState:
 def _sharded_class(cls: type[Module]) -> type[Module]:
     """The class ``FSDP<name>``, which adds ``FSDPModule`` to ``cls``."""
     return type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
+
+
+def share_comm_ctx(modules: list[FSDPModule]) -> None:
+    """No effect but for a check of ``modules``: those of the same ranks share communicators and buffers.
+
+    Source: torch.distributed.fsdp.share_comm_ctx.
+    """
+    for module in modules:
+        if not isinstance(module, FSDPModule):
+            raise ArgumentError(f"share_comm_ctx: {type(module).__name__} is not a fully_shard module.")
+
+
+def _state(module: Module) -> ModuleState | None:
+    """``fully_shard.state(module)``: what is particular to a ``fully_shard`` module; None for others."""
+    return module.__dict__.get(STATE)
+
+
+fully_shard.state = _state  # type: ignore[attr-defined]
 
 
 def register_fsdp_forward_method(module: Module, method_name: str) -> None:

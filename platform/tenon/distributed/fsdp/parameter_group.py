@@ -73,6 +73,10 @@ class ParameterGroup:
         """The positions of the group's forward passes in the model's order of this step."""
         # Settings, which FSDPModule's methods change.
         self.reduces = self.reduces_over_replicas = True
+        self.reduces_unused = False
+        """Parameters without a gradient on any rank get zeros, in every backward pass."""
+        self.reduced = False
+        """Whether a reduction has started in this backward pass."""
         self.reshards_after_backward = True
         self.unshards_in_backward = True
         self.divide_factor: float | None = None
@@ -186,7 +190,7 @@ class ParameterGroup:
     @property
     def has_gradients(self) -> bool:
         """Whether a whole parameter has a gradient that is not reduced."""
-        return any(parameter.whole._grad is not None for parameter in self.parameters)
+        return any(parameter.has_gradient for parameter in self.parameters)
 
     def start_reduction(self) -> None:
         """After the backward pass of the modules: start to reduce gradients, and release the parameters.
@@ -194,12 +198,15 @@ class ParameterGroup:
         Collective, if a parameter has a gradient.
         """
         self.phase = Phase.IDLE
-        if self.reduces and self.has_gradients:
+        if self.reduces and (self.has_gradients or self.reduces_unused):
             trained = [p for p in self.parameters if p.whole.requires_grad]
-            self._reducing = Reduction(self, trained)
+            self._reducing, self.reduced = Reduction(self, trained) if trained else None, True
             for parameter in self.parameters:
-                parameter.whole.grad = None
+                parameter.drop_gradient()
             self.gradients.drop()
+        elif self.precision.reduce_dtype is not None:
+            for parameter in self.parameters:
+                parameter.hold_gradient(self.precision.reduce_dtype.numpy)
         if self.reshards_after_backward:
             self.reshard()
 
@@ -215,12 +222,24 @@ class ParameterGroup:
         host = None if gradient is None else gradient._backend.to_host(gradient.raw)
         return self.gradients.write(self.parameters.index(parameter), host)
 
+    def zero_gradients(self, set_to_none: bool) -> None:
+        """Clear the gradients of the shards, and drop those that wait for their reduction."""
+        self.partial = None
+        for parameter in self.parameters:
+            parameter.drop_gradient()
+            if set_to_none:
+                parameter.sharded.grad = None
+            elif parameter.sharded.grad is not None:
+                parameter.sharded.grad.zero_()
+        self.gradients.drop()
+
     def forget(self) -> None:
         """After a step that raised: drop gradients and release the parameters, without communication."""
         self.phase = Phase.IDLE
         self._reducing = self.partial = None
+        self.reduced = False
         for parameter in self.parameters:
-            parameter.whole.grad = None
+            parameter.drop_gradient()
         self.gradients.drop()
         self.reshard()
 

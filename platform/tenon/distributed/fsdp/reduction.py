@@ -26,10 +26,13 @@ class Reduction:
 
     def __init__(self, group: ParameterGroup, parameters: Sequence[ShardedParameter]) -> None:
         self._group, self._parameters = group, list(parameters)
-        used = [p.whole._grad is not None for p in parameters]
+        used = [p.has_gradient or group.reduces_unused for p in parameters]
         rows = [group.rows_of_gradient(p) for p in parameters]
         dtype = _dtype_of(group, rows)
         rows = [r if r.dtype == dtype else r.astype(dtype) for r in rows]
+        for parameter, array in zip(parameters, rows, strict=True):
+            if parameter.held is not None:
+                parameter.whole_of(array)[...] += parameter.held
         size = group.communicator.size
         rows.append(np.ascontiguousarray(np.broadcast_to(np.array(used, dtype), (size, len(used)))))
         self._sums = group.sums_only or group.divide_factor is not None
@@ -58,9 +61,12 @@ class Reduction:
         further = group.replicas is not None or group.all_reduce_hook is not None
         if further and not self._reduce_over_replicas():
             return
-        if group.divide_factor is not None:
+        if self._sums:
+            factor = group.divide_factor
+            if factor is None:
+                factor = group.communicator.size * (1 if group.replicas is None else group.replicas.size)
             for array in self._outs[:-1]:
-                np.divide(array, array.dtype.type(group.divide_factor), out=array)
+                np.divide(array, array.dtype.type(factor), out=array)
         for parameter, array, count in zip(self._parameters, self._outs[:-1], self._outs[-1], strict=True):
             if count:
                 parameter.accumulate(array)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tenon.device import CPU
+from tenon.device import CPU, Device
 from tenon.distributed.fsdp.released import ReleasedArray
 from tenon.distributed.tensor.dtensor import DTensor, wrap
 from tenon.distributed.tensor.placement_types import Placement, Replicate, Shard
@@ -70,6 +70,8 @@ class ShardedParameter:
         """Where the whole is."""
         self._storage: np.ndarray | None = None
         self._part: Array = None
+        self.held: np.ndarray | None = None
+        """The sum of gradients of the whole that wait for their reduction, in its dtype."""
         self.sharded = self._shard(parameter)
         whole = Tensor._of(self.released(self.sharded.raw.dtype), parameter._backend)
         self.whole = Parameter(whole, parameter.requires_grad)
@@ -146,6 +148,9 @@ class ShardedParameter:
         else:
             if not self._offloads:
                 self._backend, self._device = array.backend.device, self.sharded.device
+            elif self._device.type == "meta":
+                self._device = Device(self.mesh.device_type)
+                self._backend = backend_for(self._device)
             host = array.backend.device.to_host(array.local)
             part = self._stored(np.moveaxis(host, self.axis, 0), self.sharded._local_tensor)
             self._part = part.raw
@@ -224,6 +229,27 @@ class ShardedParameter:
                 module._parameters[name] = parameter
 
     # --- gradients ---
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether the whole has a gradient that is not reduced."""
+        return self.whole._grad is not None or self.held is not None
+
+    def hold_gradient(self, dtype: NumpyDType) -> None:
+        """Move the gradient of the whole to ``held``, in ``dtype``, if that is not its own."""
+        gradient = self.whole._grad
+        if gradient is None or gradient.raw.dtype == dtype:
+            return
+        host = gradient._backend.to_host(gradient.raw)
+        if self.held is None:
+            self.held = host.astype(dtype)
+        else:
+            self.held += host
+        self.whole.grad = None
+
+    def drop_gradient(self) -> None:
+        """Forget the gradient of the whole."""
+        self.whole.grad = self.held = None
 
     def accumulate(self, reduced: np.ndarray) -> None:
         """Add the ``reduced`` gradient of the shard, flat and padded, to that of the sharded parameter."""

@@ -18,7 +18,7 @@ from tenon.engine.running_pass import PASS, queue_callback
 from tenon.engine.tape import next_number
 from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
-from tenon.errors import NoDataError
+from tenon.errors import ModuleError, NoDataError
 from tenon.nn.module import Module
 from tenon.tensors.autograd.grad_mode import is_grad_enabled
 from tenon.tensors.pytree import tree_iter, tree_map
@@ -38,7 +38,9 @@ class ModelState:
         self.root = root
         self.states = [s for m in root.modules for s in states_of(m)]
         self.states = list(dict.fromkeys([root, *self.states]))
-        self.is_last_backward = True
+        self._check_states()
+        self.running = 0
+        """How many calls of the root are running."""
         self.order: list[ParameterGroup] = []
         """The groups in the order of their forward passes in this step."""
         self.sequence: list[ParameterGroup] = []
@@ -51,23 +53,42 @@ class ModelState:
             state.model = self
         self._prepare()
 
-    def _prepare(self) -> None:
-        """Name the groups by their modules, and set defaults that depend on which one is the root."""
+    def _check_states(self) -> None:
         for module in self.root.modules:
+            for path, submodule in module.named_modules():
+                state = submodule.__dict__.get(STATE)
+                if state is not None and state.model is not None:
+                    raise ModuleError(
+                        f"FSDP state has already been lazily initialized for {path}\nFSDP requires running"
+                        f" forward through the root module first: {type(submodule).__name__} {path!r} was"
+                        f" called before this {type(module).__name__}, and became a model of its own, whose"
+                        " parameters stay gathered after forward. Call the whole model first."
+                    )
+
+    def _prepare(self) -> None:
+        """Name groups and parameters by the root, and set defaults that depend on which one is the root."""
+        names: dict[int, str] = {}
+        for module in self.root.modules:
+            names.update({id(parameter): name for name, parameter in module.named_parameters()})
             for path, submodule in module.named_modules():
                 state = submodule.__dict__.get(STATE)
                 if state is not None and state.modules[0] is submodule:
                     state.group.name = path or f"the model {type(submodule).__name__}"
+        for parameter in [p for s in self.states for p in s.group.parameters]:
+            parameter.adopt()
+            name = names.get(id(parameter.sharded)) or names.get(id(parameter.whole))
+            parameter.name = name or parameter.name
         group = self.root.group
         if self.root.reshard_after_forward is None:
             group.reshard_after_forward = False
-        lacking = [p.name for s in self.states for p in s.group.parameters if p.sharded.device.type == "meta"]
-        if lacking:
-            raise NoDataError(
-                "FSDP parameters should be materialized from meta device before training, but the following"
-                f" were still on meta device: {lacking}. Call module.to_empty(device=...) on the root module"
-                " and then initialize the parameters."
-            )
+        for state in self.states:
+            lacking = [p.name for p in state.group.parameters if p.sharded.device.type == "meta"]
+            if lacking:
+                raise NoDataError(
+                    "FSDP parameters should be materialized from meta device before training, but the"
+                    f" following were still on meta device: {lacking}, and perhaps others of other groups."
+                    " Call module.to_empty(device=...) on the root module and then initialize the parameters."
+                )
 
     def begin_forward(self) -> None:
         """Before a forward pass of the root."""
@@ -89,14 +110,15 @@ class ModelState:
         """At the end of a backward pass: reduce the gradients that have not been, and release everything."""
         for state in reversed(self.states):
             group = state.group
-            if group.phase is Phase.BACKWARD or group.has_gradients:
+            lacks = group.reduces_unused and not group.reduced
+            if group.phase is Phase.BACKWARD or group.has_gradients or lacks:
                 self.reduce(group)
             elif group.is_gathered and group.reshards_after_backward:
                 group.reshard()
-            group.phase = Phase.IDLE
+            group.phase, group.reduced = Phase.IDLE, False
         self.complete_reduction()
         self.began_backward = False
-        if self.is_last_backward:
+        if self.root.is_last_backward:
             self.order.clear()
             for state in self.states:
                 state.group.positions.clear()
@@ -114,6 +136,21 @@ class ModelState:
         group, self.reducing = self.reducing, None
         if group is not None:
             group.finish_reduction()
+
+    def complete_forward(self, result: Nested) -> None:
+        """At the end of a forward pass of the root: complete groups of which it has not called all modules,
+        and release what was gathered ahead for modules that were not called."""
+        for state in reversed(self.states):
+            if state.waiting:
+                state.waiting.clear()
+                state.leave(result)
+            if state.group.is_gathering:
+                state.group.reshard()
+
+    def abandon_forward(self) -> None:
+        """After an error in the root's forward."""
+        for state in self.states:
+            state.abandon()
 
     def reset(self) -> None:
         """Return to the state between steps, after an error."""
@@ -141,6 +178,8 @@ class ModuleState:
         self.model: ModelState | None = None
         self.waiting: set[int] = set()
         """The modules, by id, whose forward has not run yet in this pass, if the group has several."""
+        self.is_last_backward = True
+        """Of the root: whether the next backward pass is the last of the step."""
         self.forward_prefetch: list[ModuleState] = []
         self.backward_prefetch: list[ModuleState] = []
         self._since = 0
@@ -162,20 +201,35 @@ class ModuleState:
         """Run ``forward`` of ``module`` with gathered parameters."""
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.unsupported("a fully_shard module, whose parameters are gathered in each call")
+        model = self.context
+        is_root = model.root is self
         first, last = self._enter(module)
         args, kwargs = self._before(args, kwargs, first)
+        model.running += is_root
         try:
             result = forward(*args, **kwargs)
         except BaseException:
-            self._abandon()
+            model.abandon_forward() if is_root else self.abandon()
             raise
+        finally:
+            model.running -= is_root
         if last:
-            self._leave(result)
+            self.leave(result)
+        if is_root:
+            model.complete_forward(result)
         return self._cast_outputs(result)
 
     def _enter(self, module: Module) -> tuple[bool, bool]:
-        """Whether ``module`` is the first of the group to be called, and whether it is the last."""
+        """Whether ``module`` is the first of the group to be called, and whether it is the last.
+
+        A call from outside of the root's forward, as of a model's head on one part of the outputs after
+        another, is a pass of its own; so is each call of a root of several modules.
+        """
         if len(self.modules) == 1:
+            return True, True
+        if self.group.phase is Phase.BACKWARD and PASS.inside:  # a recomputation
+            return False, False
+        if not self.context.running:
             return True, True
         first = not self.waiting
         if first:
@@ -211,7 +265,7 @@ class ModuleState:
         if following is not None and not self.forward_prefetch and self.group.communicator.overlaps:
             following.start_unshard()
 
-    def _leave(self, result: Nested) -> None:
+    def leave(self, result: Nested) -> None:
         """After forward: note the order, release the parameters, and set up backward."""
         model, group = self.context, self.group
         outputs = [t for t in tree_iter(result) if isinstance(t, Tensor) and t.requires_grad]
@@ -224,12 +278,8 @@ class ModuleState:
         group.after_forward(outputs, self._since)
         for output in outputs:
             output.register_hook(self._on_gradient)
-        if model.root is self:
-            for state in model.states:
-                if state.group.is_gathering:  # prefetched, but not called
-                    state.group.reshard()
 
-    def _abandon(self) -> None:
+    def abandon(self) -> None:
         """After an error in forward."""
         self.waiting.clear()
         if self.group.phase is Phase.FORWARD:
