@@ -288,7 +288,7 @@ class TensorLikePair(Pair):
         common = actual.dtype
         if actual.dtype != expected.dtype:
             common = dtypes.promote_types(_signed(actual.dtype), _signed(expected.dtype))
-        a, e = (t.detach().cpu().to(common) for t in (actual, expected))
+        a, e = (_whole(t).detach().cpu().to(common) for t in (actual, expected))
         return a, e
 
     def _compare_values(self, actual: Tensor, expected: Tensor) -> None:
@@ -322,6 +322,12 @@ class TensorLikePair(Pair):
         """Return the names of the options."""
         checks = ("check_device", "check_dtype", "check_layout", "check_stride")
         return ("rtol", "atol", "equal_nan", *checks)
+
+
+def _whole(value: Tensor) -> Tensor:
+    """``value``; of a DTensor the whole, which all ranks gather."""
+    gather: Callable[[], Tensor] | None = getattr(value, "full_tensor", None)
+    return value if gather is None else gather()
 
 
 def _signed(kind: dtypes.dtype) -> dtypes.dtype:
