@@ -10,7 +10,7 @@ import tenon as torch
 from tenon import nn
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.fsdp import MixedPrecisionPolicy, fully_shard, share_comm_ctx
-from tenon.distributed.tensor import DTensor
+from tenon.distributed.tensor import DTensor, Shard, distribute_tensor
 from tenon.errors import ArgumentError, ModuleError
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -199,7 +199,7 @@ def test_ranks_that_use_different_modules():
 
 @pytest.mark.parametrize("set_to_none", [True, False])
 def test_zero_grad_clears_shards_of_gathered_parameters(set_to_none):
-    model = fully_shard(nn.Linear(3, 3))
+    model = fully_shard(nn.Linear(3, 3), reshard_after_forward=False)
     x = torch.ones(1, 3)
     model(x).sum().backward()
     with torch.no_grad():
@@ -271,11 +271,66 @@ def test_meta_model_is_loaded_in_pieces_on_to_the_cpu():
         with torch.device("meta"):
             model = shard(type(whole_model)())
         for name, own in model.state_dict().items():
-            value = torch.distributed.tensor.distribute_tensor(
-                whole_model.state_dict()[name], own.device_mesh, own.placements
-            )
+            value = distribute_tensor(whole_model.state_dict()[name], own.device_mesh, own.placements)
             model.load_state_dict({name: value}, assign=True, strict=False)
         return model(x)
 
     for found in run_ranks(2, work):
         torch.testing.assert_close(found, whole_model(x))
+
+
+class Viewer(nn.Module):
+    """Takes its weight in another shape."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.arange(32.0).reshape(4, 8) / 10)
+
+    def forward(self, x):
+        return x @ self.weight.view(8, 4).t()
+
+
+def test_parameters_that_are_split_along_another_axis_are_contiguous():
+    plain = Viewer()
+    x = torch.arange(8.0).reshape(2, 4)
+    plain(x).sum().backward()
+
+    def work(communicator):
+        model = fully_shard(Viewer(), shard_placement_fn=lambda p: Shard(1))
+        optimizer = sgd(model)
+        model(x).sum().backward()
+        gradient = model.weight.grad
+        optimizer.step()
+        parts = (model.weight.to_local(), gradient.to_local())
+        return [p.is_contiguous() for p in parts], gradient.full_tensor(), model.weight.full_tensor()
+
+    for contiguous, gradient, weight in run_ranks(4, work):
+        assert contiguous == [True, True]
+        torch.testing.assert_close(gradient, plain.weight.grad)
+        torch.testing.assert_close(weight, plain.weight - 0.1 * plain.weight.grad)
+
+
+def test_optimizer_that_is_made_after_an_evaluation_trains_the_shards():
+    model = fully_shard(nn.Linear(2, 2, bias=False))
+    with torch.no_grad():
+        model(torch.ones(1, 2))
+    before = model.weight.full_tensor().clone()
+    optimizer = sgd(model)
+
+    model(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+
+    torch.testing.assert_close(model.weight.full_tensor(), before - 0.1)
+
+
+def test_sharded_parameters_are_compared_as_wholes():
+    def work(communicator):
+        one, other = fully_shard(nn.Linear(4, 4)), fully_shard(nn.Linear(4, 4))
+        other.load_state_dict(one.state_dict())
+        torch.testing.assert_close(one.weight, other.weight)
+        with torch.no_grad():
+            other.weight.add_(1)
+        with pytest.raises(AssertionError, match="Mismatched elements: 16 / 16"):
+            torch.testing.assert_close(one.weight, other.weight)
+
+    run_ranks(2, work)

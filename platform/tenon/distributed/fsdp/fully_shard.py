@@ -58,9 +58,9 @@ def fully_shard(
 
     A ``mesh`` of two dimensions replicates over the first and shards over the second; by default it has one,
     of all ranks. ``reshard_after_forward`` releases the parameters after forward (ZeRO-3), the default but
-    for the outermost module; False keeps them until backward (ZeRO-2: more memory, one gather less); a number
-    keeps them in groups of that many ranks. ``mp_policy`` computes in other dtypes, ``offload_policy`` stores
-    shards on the CPU; ``ignored_params`` stay as they are.
+    for the outermost module in training; False keeps them until backward (ZeRO-2: more memory, one gather
+    less); a number keeps them in groups of that many ranks. ``mp_policy`` computes in other dtypes,
+    ``offload_policy`` stores shards on the CPU; ``ignored_params`` stay as they are.
 
     Raises ``ArgumentError`` for parameters without axes, parameters that are sharded already, and modules
     without ``forward``; ``CollectiveMismatchError`` if ranks pass different modules.

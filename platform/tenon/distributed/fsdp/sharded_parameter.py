@@ -106,11 +106,14 @@ class ShardedParameter:
         return (*self.shape[: self.axis], rows.stop - rows.start, *self.shape[self.axis + 1 :])
 
     def _stored(self, rows: np.ndarray, like: Tensor) -> Tensor:
-        """Copy ``rows`` into padded memory; return the part there, on the device of ``like`` or the CPU."""
+        """Copy ``rows``, along the first axis into padded memory; return the part, on the device of ``like``
+        or the CPU."""
         backend = backend_for(CPU) if self._offloads else like._backend
         if backend.array_type is not np.ndarray:
             part = np.moveaxis(np.ascontiguousarray(rows), 0, self.axis)
             return Tensor._of(backend.from_host(part, like.device), backend)
+        if self.axis:
+            return Tensor._of(np.ascontiguousarray(np.moveaxis(rows, 0, self.axis)), backend)
         self._storage = np.zeros(self.count, rows.dtype)
         self._storage[: rows.size] = rows.reshape(-1)
         return Tensor._of(self.part_of(self._storage), backend)
@@ -185,7 +188,7 @@ class ShardedParameter:
                 " module.to_empty(device=...) and initialize the parameters before the first forward."
             )
         flat = self._storage
-        if flat is None:  # on another device
+        if flat is None:  # on another device, or not split along the first axis
             host = array.backend.device.to_host(array.local)
             moved = np.moveaxis(host, self.axis, 0).reshape(-1)
             flat = np.zeros(self.count, moved.dtype)
@@ -205,7 +208,7 @@ class ShardedParameter:
 
     def gathered(self, rows: np.ndarray) -> None:
         """Make ``rows`` the value of the whole."""
-        array = self.whole_of(rows)
+        array = np.ascontiguousarray(self.whole_of(rows))  # a copy if another axis than the first is split
         if self._backend.array_type is not np.ndarray:
             array = self._backend.from_host(array, self._device)
         self.whole.raw = array
@@ -255,7 +258,7 @@ class ShardedParameter:
         """Add the ``reduced`` gradient of the shard, flat and padded, to that of the sharded parameter."""
         array = self.sharded.raw
         device = array.backend.device
-        part = self.part_of(reduced.astype(array.dtype, copy=False))
+        part = np.ascontiguousarray(self.part_of(reduced.astype(array.dtype, copy=False)))
         if self.sharded.grad is not None:
             local = self.sharded.grad.raw.local
             local += part if device.array_type is np.ndarray else device.from_host(part, self.sharded.device)

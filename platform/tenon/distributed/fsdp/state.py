@@ -276,6 +276,8 @@ class ModuleState:
             group.positions.append(len(model.order))
             model.order.append(group)
         group.after_forward(outputs, self._since)
+        if model.root is self and self.reshard_after_forward is None and not is_grad_enabled():
+            group.reshard()  # an optimizer that is created next has to see the shards
         for output in outputs:
             output.register_hook(self._on_gradient)
 
