@@ -23,9 +23,19 @@ REEXPORTS: dict[str, tuple[str, ...]] = {
         " is_inference_mode_enabled, no_grad, set_grad_enabled, set_multithreading_enabled",
     ),
     "tenon.core": (),
+    "tenon.distributed._composable": ("tenon.distributed.fsdp: fully_shard",),
+    "tenon.distributed._composable.fsdp": (
+        "tenon.distributed.fsdp: CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy,"
+        " fully_shard, register_fsdp_forward_method",
+    ),
     "tenon.distributed.algorithms": (
         "tenon.distributed.join: Join",
         "tenon.distributed.joinable: Joinable, JoinHook",
+    ),
+    "tenon.distributed.algorithms._checkpoint": (),
+    "tenon.distributed.algorithms._checkpoint.checkpoint_wrapper": (
+        "tenon.distributed.fsdp.checkpoint_wrapper: CheckpointImpl, CheckpointWrapper,"
+        " apply_activation_checkpointing, checkpoint_wrapper",
     ),
     "tenon.distributed.algorithms.ddp_comm_hooks": (
         "tenon.distributed.algorithms.ddp_comm_hooks: default_hooks, post_localSGD_hook, powerSGD_hook",

@@ -256,6 +256,16 @@ def test_sums_are_divided_by_the_number_of_ranks():
         assert torch.equal(found, torch.full((2, 2), 1.5))
 
 
+def test_sums_of_float16_do_not_overflow():
+    def work(communicator):
+        model = fully_shard(nn.Linear(1, 1), mp_policy=MixedPrecisionPolicy(torch.float16))
+        model.set_gradient_divide_factor(4.0)
+        model(torch.full((1, 1), 40000.0)).sum().backward()
+        return model.weight.grad.full_tensor().item()
+
+    assert run_ranks(2, work) == [20000.0] * 2
+
+
 def test_models_that_share_a_context():
     model = net()
     with pytest.raises(ArgumentError, match="Linear is not a fully_shard module"):

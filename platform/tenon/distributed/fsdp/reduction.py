@@ -35,7 +35,8 @@ class Reduction:
                 parameter.whole_of(array)[...] += parameter.held
         size = group.communicator.size
         rows.append(np.ascontiguousarray(np.broadcast_to(np.array(used, dtype), (size, len(used)))))
-        self._sums = group.sums_only or group.divide_factor is not None
+        self._sums = (group.sums_only or group.divide_factor is not None) and dtype != np.float16
+        """Whether the result is a sum; of float16, whose sums overflow, it is a mean."""
         self._rows, self._work = rows, Work(np.empty(0))
         if size == 1:
             self._outs = [r.reshape(-1) for r in rows]
@@ -61,12 +62,12 @@ class Reduction:
         further = group.replicas is not None or group.all_reduce_hook is not None
         if further and not self._reduce_over_replicas():
             return
-        if self._sums:
-            factor = group.divide_factor
-            if factor is None:
-                factor = group.communicator.size * (1 if group.replicas is None else group.replicas.size)
+        ranks = group.communicator.size * (1 if group.replicas is None else group.replicas.size)
+        factor = ranks if group.divide_factor is None else group.divide_factor
+        divisor = factor if self._sums else factor / ranks
+        if divisor != 1:
             for array in self._outs[:-1]:
-                np.divide(array, array.dtype.type(factor), out=array)
+                np.divide(array, array.dtype.type(divisor), out=array)
         for parameter, array, count in zip(self._parameters, self._outs[:-1], self._outs[-1], strict=True):
             if count:
                 parameter.accumulate(array)
