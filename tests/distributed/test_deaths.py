@@ -102,7 +102,7 @@ def test_a_launcher_that_ends_is_reported_and_takes_its_ranks_along(tmp_path, ki
         pytest.skip("Open MPI's launcher has no process of its own beside the ranks of one host")
     done = die(kind, tmp_path)
 
-    name = "hydra_pmi_proxy" if kind == "proxy" else "(mp|prte)\\w+"
+    name = "hydra_pmi_proxy" if kind == "proxy" else "(mp|prte|orte)\\w+"
     (headline,) = headlines(done)
     assert re.fullmatch(
         rf"rank 0 of 3 on host \S+, step 17 lost its launcher: {name} \(process \d+\) was killed by SIGKILL",
@@ -181,7 +181,7 @@ class Watched:
             "handles": self.handles, "pipes": self.pipes, "poll": self.poll.fileno(), "oom_kills": 0, "size": size,
             "host": "here", "job": self.folder.name + str(os.getpid()), "attempt": 4, "nodes": 1,
             "ranks": list(range(size)), "processes": [p.pid for p in self.processes],
-            "descriptor": self.beats.descriptor, "launchers": self.launchers,
+            "descriptor": self.beats.descriptor, "launchers": self.launchers, "limit": 0.0,
         }  # fmt: skip
         self.monitor = subprocess.Popen(
             [sys.executable, "-I", "-S", host_monitor.__file__, json.dumps(facts)], stdin=subprocess.PIPE,

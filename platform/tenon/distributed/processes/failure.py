@@ -28,9 +28,10 @@ from types import FrameType, TracebackType
 from typing import NoReturn, TextIO
 
 from tenon.distributed.processes import siblings, unwinding
+from tenon.distributed.processes.early_monitor import EarlyMonitor
 from tenon.distributed.processes.guarded import Abortable, Disarmable, MonitorClient
 from tenon.distributed.processes.launcher import RankFacts
-from tenon.distributed.processes.report import Claim, describe_exit, describe_failure
+from tenon.distributed.processes.report import Claim, describe_exit, describe_failure, note_early_report
 from tenon.errors import CommunicatorError
 
 INTERRUPTED = 130
@@ -53,6 +54,8 @@ class Guard:
         self.communicator: Abortable | None = None
         self.watchdog: Disarmable | None = None
         self.monitor: MonitorClient | None = None
+        self.early: EarlyMonitor | None = None
+        """The monitor of this host until ``monitor`` is there, if this rank started it."""
         self.finished = False
         self.leaving = False
         self._pmi = environment.get("PMI_FD", "")
@@ -104,6 +107,7 @@ class Guard:
     def _report(self, text: str, code: int) -> None:
         """Print the report and write the record, unless the monitor has reported this job's end."""
         if self.monitor is None:
+            note_early_report(os.getppid())
             _write(text)
         elif self.monitor.may_report():
             _write(text)
@@ -141,8 +145,14 @@ class Guard:
 
     def _on_immediate_exit(self, status: int) -> NoReturn:
         """``os._exit``: it runs no hooks, so the calling line is written where the monitor reads it."""
+        frame = sys._getframe(1)
         if not self.foreign() and self.monitor is not None and not self.finished:
-            self.monitor.note_exit(status, sys._getframe(1))
+            self.monitor.note_exit(status, frame)
+        elif not self.foreign() and self.communicator is None and status:
+            # No monitor reports it yet, and the other ranks would wait for this one.
+            line = _format_line(frame, frame.f_lineno)
+            reason = f"called os._exit({status!r})"
+            self.fail(describe_exit(*self.identity(), reason, status, line), status)
         self._leave(status)
 
     def _on_fork(self) -> None:

@@ -73,6 +73,8 @@ class Facts(TypedDict):
     poll: int
     """The epoll instance in which the first rank has registered all of these handles and pipes."""
     nodes: int
+    limit: float
+    """Seconds for which a rank may be stopped after the end of its program; 0 for ever."""
     oom_kills: int
     descriptor: int
     """The file descriptor of the table's memory."""
@@ -101,6 +103,10 @@ class HostMonitor:
         self._hold = launcher_hold.Hold(proxy, self.launchers[-1].process if self.launchers else 0)
         self._replaced = False
         self._oom_kills = facts["oom_kills"]
+        self._limit = facts["limit"]
+        self._period = min(REFRESH, max(self._limit / 4, 0.05)) if self._limit else REFRESH
+        self._stopped: dict[int, float] = {}
+        """When each rank that is stopped after the end of its program was first seen so."""
 
     def run(self) -> None:
         """Return when all ranks of this host have ended."""
@@ -112,7 +118,8 @@ class HostMonitor:
         self.table.watched = True
         kills, refreshed = self._oom_kills, time.monotonic()
         while len(self.statuses) < len(self.processes):
-            ended = self._wait(0.02 if self._hold.active else REFRESH)
+            ended = self._wait(0.02 if self._hold.active else self._period)
+            self._end_stopped()
             if self._replaced:
                 return
             if self._hold.update(all(self.table.read(rank).ended for rank in self.processes)):
@@ -125,6 +132,21 @@ class HostMonitor:
             if time.monotonic() - refreshed > REFRESH:
                 self._oom_kills, kills, refreshed = kills, self.records.oom_kills(), time.monotonic()
         self._record_others()
+
+    def _end_stopped(self) -> None:
+        """End the job if a rank has been stopped for too long after its program: the others wait in MPI."""
+        if not self._limit:
+            return
+        now = time.monotonic()
+        for rank, process in self.processes.items():
+            ended = self.table.read(rank).ended and rank not in self.statuses
+            if not (ended and process_state.stopped(process)):
+                self._stopped.pop(rank, None)
+            elif now - self._stopped.setdefault(rank, now) > self._limit:
+                text = f"is stopped (SIGSTOP) for {self._limit:.3g} s, after the end of its program"
+                self._report_death(rank, text, None, None, "", certain=True)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
     def _ending(self) -> list[int]:
         """The ranks whose exit pipes have closed, but which have not ended yet."""

@@ -49,7 +49,8 @@ def adopt(communicator: Communicator, config: Config | None = None) -> None:
     if communicator.size > 1:
         table = create_table(communicator, communicator.node)
         settings = config or Config.from_environment()
-        guard.monitor = monitor_connection.start(communicator, table)
+        early, guard.early = guard.early, None
+        guard.monitor = monitor_connection.start(communicator, table, early, watchdog.limit_in(settings))
         guard.watchdog = watchdog.start(communicator, guard.fail, settings, table)
     world.set_process_communicator(communicator)
 
@@ -75,7 +76,11 @@ def _create(config: Config | None) -> Communicator:
         if name == LOCAL:
             created = LocalCommunicator()
         else:
-            with siblings.watching(facts, environment) if facts is not None else contextlib.nullcontext():
+            limit = watchdog.limit_in(configuration)
+            watching = (
+                contextlib.nullcontext() if facts is None else siblings.watching(facts, environment, limit)
+            )
+            with watching:
                 created = resolve("communicators", name)()
     communicator = cast(Communicator, created)
     if facts is not None and facts.size != communicator.size and name != LOCAL:

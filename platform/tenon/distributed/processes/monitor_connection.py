@@ -21,6 +21,7 @@ from tenon.config import environment
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.processes import exit_pipe, failure_record, process_state
+from tenon.distributed.processes.early_monitor import EarlyMonitor
 from tenon.distributed.processes.heartbeat_table import HeartbeatTable, crash_offset
 from tenon.distributed.processes.startup import ATTEMPT
 
@@ -30,8 +31,9 @@ MONITOR = Path(__file__).with_name("host_monitor.py")
 class MonitorConnection:
     """What this rank reports: to the monitor of its host, and into the run's folder."""
 
-    def __init__(self, communicator: Communicator, table: HeartbeatTable) -> None:
+    def __init__(self, communicator: Communicator, table: HeartbeatTable, limit: float = 0.0) -> None:
         self.table = table
+        self._limit = limit
         self._rank, self._size, self._host = communicator.rank, communicator.size, communicator.host
         self._job = communicator.job
         self._several_hosts = len(set(table.leaders)) > 1
@@ -73,7 +75,7 @@ class MonitorConnection:
             "size": self._size, "host": self._host, "job": self._job, "attempt": self._attempt,
             "ranks": ranks, "processes": [processes[rank] for rank in ranks], "handles": handles,
             "pipes": ends, "launchers": launchers, "poll": poll.fileno(), "nodes": len(set(table.leaders)),
-            "descriptor": table.descriptor, "oom_kills": failure_record.oom_kills(),
+            "descriptor": table.descriptor, "oom_kills": failure_record.oom_kills(), "limit": self._limit,
         }  # fmt: skip
         monitor = subprocess.Popen(
             [sys.executable, "-I", "-S", str(MONITOR), json.dumps(facts)],
@@ -160,14 +162,21 @@ class MonitorConnection:
         failure_record.write(folder, record)
 
 
-def start(communicator: Communicator, table: HeartbeatTable) -> MonitorConnection:
-    """Start the monitors of a job's hosts, without waiting until they run; collective."""
+def start(
+    communicator: Communicator, table: HeartbeatTable, early: EarlyMonitor | None, limit: float
+) -> MonitorConnection:
+    """Start the monitors of a job's hosts, without waiting until they run; collective.
+
+    They take over from ``early``. ``limit`` is the watchdog's.
+    """
     monitored = not communicator.survives  # else a job outlives the death of a rank
     pipe = exit_pipe.ExitPipe() if monitored and hasattr(os, "pidfd_open") else None
     own = [os.getpid(), -1 if pipe is None else pipe.reading]
     gathered = communicator.all_gather_bytes(encode(own), name="monitor")
     processes, pipes = zip(*map(decode, gathered), strict=True)
-    monitor = MonitorConnection(communicator, table)
+    if early is not None:
+        early.end()
+    monitor = MonitorConnection(communicator, table, limit)
     if monitored:
         monitor.start(processes, pipes, pipe)
     return monitor

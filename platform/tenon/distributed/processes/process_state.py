@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 PROXY = "hydra_pmi_proxy"
-OPEN_MPI = {"orterun", "prterun", "prte", "prted"}
+OPEN_MPI = {"orterun", "orted", "prterun", "prte", "prted"}
 LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", PROXY} | OPEN_MPI
 SEGMENT = "/dev/shm/sm_segment."
+RANK_VARIABLES = ("PMI_RANK=", "OMPI_COMM_WORLD_RANK=")
+"""The environment variables in which launchers tell a process its rank."""
 FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
 """Signals by which launchers end ranks."""
 _EXIT_INFO = 1 << 3
@@ -44,14 +46,52 @@ def launchers_of(process: int) -> list[Launcher]:
         process = int((_fields(process) or ["", "0"])[1])
         if process <= 1:
             break
-        name = _read(f"/proc/{process}/comm").strip()
-        if name in LAUNCHERS:
+        name = launcher_name(process)
+        if name:
             try:
                 handle = os.pidfd_open(process)
             except ProcessLookupError:
                 break
             found.append(Launcher(process, name, handle, -1 if name == PROXY else _open_output(process)))
     return found
+
+
+def is_launcher(process: int) -> bool:
+    """Whether ``process`` starts the ranks of its host itself."""
+    return bool(launcher_name(process))
+
+
+def launcher_name(process: int) -> str:
+    """The name of a process that is a launcher, empty if it is none. Open MPI 4 has ``orterun``."""
+    name = _read(f"/proc/{process}/comm").strip()
+    try:
+        program = os.path.basename(os.readlink(f"/proc/{process}/exe"))
+    except OSError:  # another user's
+        program = ""
+    if program in OPEN_MPI:
+        return program
+    return name if name in LAUNCHERS else ""
+
+
+def children_of(process: int) -> list[int]:
+    """The children of ``process``, those of all its threads."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{process}/task"):
+            found += map(int, _read(f"/proc/{process}/task/{thread}/children").split())
+    return found
+
+
+def number_in(process: int, variables: Sequence[str]) -> int | None:
+    """The number in the environment of ``process`` in the first that is set of ``variables`` (``"NAME="``);
+    None if none is."""
+    entries = _read(f"/proc/{process}/environ").split("\0")
+    for variable in variables:
+        for entry in entries:
+            value = entry.removeprefix(variable)
+            if entry.startswith(variable) and value.isdigit():
+                return int(value)
+    return None
 
 
 def exit_status(descriptor: int, process: int) -> int | None:
@@ -82,6 +122,11 @@ def zombie_status(process: int) -> int | None:
 def alive(process: int) -> bool:
     """Whether there is such a process, and it is not a zombie."""
     return (_fields(process) or ["Z"])[0] not in "ZX"
+
+
+def stopped(process: int) -> bool:
+    """Whether a signal such as SIGSTOP, or a debugger, has stopped the process."""
+    return (_fields(process) or [""])[0] in ("T", "t")
 
 
 def remove_segments(process: int) -> None:

@@ -26,6 +26,27 @@ WINNER_TIME = 1.0
 _POLL = 0.05
 
 
+def address(name: str) -> str:
+    """A name for a socket in Linux's abstract namespace, of this account and for tenon."""
+    return f"\0tenon-{os.getuid()}-{name}"
+
+
+def send(name: str) -> bool:
+    """Send a message to the socket of that name; return whether there is one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
+        try:
+            own.sendto(b"reported", address(name))
+        except OSError:
+            return False
+    return True
+
+
+def note_early_report(parent: int) -> None:
+    """Tell the early monitor of the launcher ``parent``, if there is one, that the job's end has a report."""
+    if sys.platform == "linux":
+        send(f"early-{parent}")
+
+
 class Claim:
     """The right to print the report of ``job``, which one process of a host can hold."""
 
@@ -52,7 +73,7 @@ class Claim:
     def _bind(self) -> bool:
         endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            endpoint.bind(f"\0tenon-{os.getuid()}-{self.job}")
+            endpoint.bind(address(self.job))
         except OSError:
             endpoint.close()
             return False

@@ -1,10 +1,11 @@
-"""While ranks wait in ``MPI_Init``, detect that another rank of this host has ended before it got there.
+"""While ranks wait in ``MPI_Init``, detect that another rank of this host will not get there.
 
 A script that fails before its ``import tenon`` has no failure hooks, and MPICH's launcher and the other ranks
-wait for it. Those ranks cannot check themselves: mpi4py holds the interpreter's lock. So the first two ranks
-of a host start a small process each (this file, without tenon, 15 ms), which checks with Linux whether the
-launcher still has all its children; if not, it reports that and asks the launcher to abort the job. It ends
-with its rank. The second rank's process reports only if the first rank is missing.
+wait for it; so they do for a rank that is stopped. Those ranks cannot check themselves: mpi4py holds the
+interpreter's lock. So the first two ranks of a host start a small process each (this file, without tenon,
+15 ms), which checks with Linux whether the launcher still has all its children; if not, or if the wait
+exceeds the watchdog's limit, it reports that and ends the job. It ends with its rank. The second rank's
+process reports a missing rank only if that is the first.
 
 A job that ends in ``MPI_Init`` leaves MPICH's shared memory, a file of 4 MB, unless it is removed here.
 """
@@ -15,40 +16,62 @@ import contextlib
 import importlib.util
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tenon.distributed.processes.launcher import RankFacts
 
-LAUNCHER = "hydra_pmi_proxy"
+PROXY = "hydra_pmi_proxy"
 PERIOD = 0.1
 SEGMENT = "/dev/shm/mpich_shm_"
 CHECKS = 3
 """Number of consecutive checks that must find a rank missing; twice as many in the second rank's process."""
+STALLED = 124
+"""The watchdog's exit status."""
+
+
+def load(name: str) -> ModuleType:
+    """Load the module ``name`` in this file's folder without importing tenon."""
+    specification = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[name] = module
+    specification.loader.exec_module(module)
+    return module
+
+
+if TYPE_CHECKING:
+    from tenon.distributed.processes import process_state
+elif __name__ == "__main__":
+    process_state = load("process_state")
+else:
+    from tenon.distributed.processes import process_state
 
 
 @contextlib.contextmanager
-def watching(facts: RankFacts, environment: Mapping[str, str]) -> Iterator[None]:
-    """Watch the ranks of this host inside the block, if MPICH's launcher started them on Linux."""
+def watching(facts: RankFacts, environment: Mapping[str, str], limit: float) -> Iterator[None]:
+    """Watch the ranks of this host inside the block, if a known launcher started them on Linux.
+
+    ``limit`` is the longest wait in seconds, 0 for any.
+    """
     channel = environment.get("PMI_FD", "")
     parent = os.getppid()
-    if (
-        facts.local_rank > 1
-        or not channel.isdigit()
-        or _read_text(f"/proc/{parent}/comm").strip() != LAUNCHER
-    ):
+    is_mpich = _read_text(f"/proc/{parent}/comm").strip() == PROXY
+    if facts.local_rank > 1 or not process_state.is_launcher(parent) or is_mpich != channel.isdigit():
         yield
         return
-    numbers = [parent, facts.local_size, facts.local_rank, facts.rank, facts.size, channel]
+    numbers = [parent, facts.local_size, facts.local_rank, facts.rank, facts.size, channel or -1, limit]
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, *map(str, numbers)],
         stdin=subprocess.PIPE,
-        pass_fds=[int(channel)],
+        pass_fds=[int(channel)] if is_mpich else [],
     )
     try:
         yield
@@ -104,31 +127,59 @@ def _read_text(path: str) -> str:
 
 
 def main() -> None:
-    """Check for missing ranks until standard input ends; the arguments are those that ``watching`` passes."""
-    parent, local_size, local_rank, rank, size, channel = map(int, sys.argv[1:])
-    checks = 0
+    """Check on the other ranks until standard input ends; the arguments are from ``watching``."""
+    parent, local_size, local_rank, rank, size, channel = map(int, sys.argv[1:7])
+    limit, checks, began = float(sys.argv[7]), 0, time.monotonic()
     while not select.select([sys.stdin], [], [], PERIOD)[0]:
-        missing = missing_ranks(parent, local_size, local_rank, size)
+        missing = missing_ranks(parent, local_size, local_rank, size) if channel >= 0 else None
         checks = checks + 1 if missing is not None else 0
         if missing is not None and checks >= CHECKS * (1 + local_rank):
-            _report_and_abort(parent, missing, rank, size, channel)
+            names = _ranks(missing) if missing else "a rank of this host"
+            hint = (
+                "Its own message is above. Hooks from the first line on: python -m tenon.distributed SCRIPT\n"
+            )
+            reason = f"cannot start: {names} ended before `import tenon`"
+            _report_and_abort(parent, rank, size, channel, reason, 1, hint)
+            return
+        if limit and time.monotonic() - began > limit:
+            late, details = late_ranks(parent)
+            waited = f"has waited {limit:.3g} s for the start of MPI"
+            reason = f"{waited} on {_ranks(late)}" if late else f"{waited}, of ranks on other hosts"
+            _report_and_abort(parent, rank, size, channel, reason, STALLED, details)
             return
 
 
-def _report_and_abort(parent: int, missing: list[int], rank: int, size: int, channel: int) -> None:
-    specification = importlib.util.spec_from_file_location("report", Path(__file__).with_name("report.py"))
-    assert specification is not None and specification.loader is not None
-    report = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(report)
-    names = f"rank {missing[0]}" if len(missing) == 1 else "ranks " + ", ".join(map(str, missing))
-    reason = f"cannot start: {names if missing else 'a rank of this host'} ended before `import tenon`"
+def late_ranks(parent: int) -> tuple[list[int], str]:
+    """The children of ``parent`` that are stopped, or do not start MPI, and a line about each."""
+    found: dict[int, str] = {}
+    for child in process_state.children_of(parent):
+        rank = process_state.number_in(child, process_state.RANK_VARIABLES)
+        stopped = process_state.stopped(child)
+        inside = "libmpi" in _read_text(f"/proc/{child}/maps")
+        if rank is not None and (stopped or not inside):
+            where = "starts MPI" if inside else "has not come to the start of MPI"
+            found[rank] = f"rank {rank} (process {child}) {where}{': it is stopped (SIGSTOP)' * stopped}\n"
+    return sorted(found), "".join(found[rank] for rank in sorted(found)[:8])
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank {numbers[0]}" if len(numbers) == 1 else "ranks " + ", ".join(map(str, numbers))
+
+
+def _report_and_abort(
+    parent: int, rank: int, size: int, channel: int, reason: str, status: int, details: str
+) -> None:
+    report = load("report")
     if report.Claim(f"parent-{parent}").take():
-        hint = "Its own message is above. Hooks from the first line on: python -m tenon.distributed SCRIPT\n"
-        text = report.describe_exit(rank, size, os.uname().nodename, None, reason, 1, hint)
+        report.note_early_report(parent)
+        text = report.describe_exit(rank, size, os.uname().nodename, None, reason, status, details)
         os.write(2, text.encode())
         time.sleep(PERIOD)  # The launcher must read the report before it aborts the job.
-    remove_segments(parent)
-    os.write(channel, b"cmd=abort exitcode=1\n")
+    if channel >= 0:
+        remove_segments(parent)
+        os.write(channel, f"cmd=abort exitcode={status}\n".encode())
+    else:
+        os.kill(os.getppid(), signal.SIGKILL)  # Open MPI's launcher then ends all ranks.
 
 
 if __name__ == "__main__":

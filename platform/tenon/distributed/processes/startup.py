@@ -43,9 +43,11 @@ def prepare() -> RankFacts | None:
 
         threads.limit_threads(facts, process_environment())
     if facts is not None:
-        from tenon.distributed.processes import failure
+        from tenon.distributed.processes import early_monitor, failure
 
-        failure.install(facts, process_environment())
+        guard = failure.install(facts, process_environment())
+        if guard.early is None and guard.communicator is None:
+            guard.early = early_monitor.start(facts, process_environment())
         RECENT_MODULES.modules = weakref.WeakSet()
         if environment(ATTEMPT):
             from tenon.distributed.processes.orphans import end_with_parent

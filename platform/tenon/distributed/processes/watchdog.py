@@ -6,12 +6,13 @@ all ranks can read (``heartbeats.py``). A rank that has been inside one collecti
 reports which ranks have not made that call, their last collective and where they are now, and terminates the
 job with exit status 124.
 
-``TENON_WATCHDOG`` is the limit in seconds, 600 by default; 0 turns the watchdog off. The wait of a rank whose
-program has ended is not limited.
+``TENON_WATCHDOG`` is the limit in seconds, 600 by default; 0 turns the watchdog off. A rank whose program has
+ended waits for the others as long as they send heartbeats.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import threading
@@ -87,7 +88,7 @@ class Watchdog:
         return self
 
     def disarm(self) -> None:
-        """Let this rank, whose program has ended, wait for the others without limit."""
+        """Let this rank, whose program has ended, wait for the others as long as they send heartbeats."""
         self._armed = False
 
     def stop(self) -> None:
@@ -123,8 +124,25 @@ class Watchdog:
             self._table.write(self._communicator.rank, beat)
             if self.limit and self._armed and beat.waiting and beat.time - beat.waiting > self.limit * 1e9:
                 self._fail(self._report(beat), STALLED)
+            if self.limit and not self._armed and (silent := self._silent(beat.time)):
+                self._fail(self._report_silence(silent, beat.time), STALLED)
         self._beat.ended = 1
         self._table.write(self._communicator.rank, self._beat)
+
+    def _silent(self, now: int) -> list[int]:
+        """The ranks whose programs go on, but which have sent no heartbeat for longer than the limit."""
+        beats = [self._table.read(rank) for rank in range(self._communicator.size)]
+        return [r for r, b in enumerate(beats) if b.time and not b.ended and now - b.time > self.limit * 1e9]
+
+    def _report_silence(self, silent: list[int], now: int) -> str:
+        """The report of this rank, whose program has ended, about ranks that are stopped or cut off."""
+        communicator = self._communicator
+        headline = f"has ended its program, and has no sign of life of {format_ranks(silent)}"
+        lines = [self._describe(rank, self._table.read(rank), now, True) for rank in silent[:8]]
+        return describe_exit(
+            communicator.rank, communicator.size, communicator.host, communicator.step, headline, STALLED,
+            "".join(lines),
+        )  # fmt: skip
 
     def _observe(self) -> Heartbeat:
         """This rank's heartbeat, updated to the current time."""
@@ -242,14 +260,20 @@ def _process_state(process: int) -> str:
 
 def start(communicator: Communicator, fail: Fail, config: Config, table: HeartbeatTable) -> Watchdog:
     """Start the watchdog with rank 0's limit; with 0 it records heartbeats only. Collective."""
+    own = limit_in(config)
+    limit = float(decode(communicator.all_gather_bytes(encode(own), name="watchdog")[0]))
+    return Watchdog(communicator, limit, fail, table=table).start()
+
+
+def limit_in(config: Config) -> float:
+    """The limit in seconds that ``config`` sets, 0 for none; ConfigError if it is not a number of seconds."""
     text = config.setting("watchdog") or str(DEFAULT)
     try:
         limit = float(text)
     except ValueError:
         limit = -1.0
-    if limit < 0:
+    if not 0 <= limit < math.inf:
         raise ConfigError(
             f"TENON_WATCHDOG={text!r} is not a number of seconds. Write 600, or 0 to turn it off."
         )
-    limit = float(decode(communicator.all_gather_bytes(encode(limit), name="watchdog")[0]))
-    return Watchdog(communicator, limit, fail, table=table).start()
+    return limit
