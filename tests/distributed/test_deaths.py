@@ -264,6 +264,7 @@ def test_a_launcher_that_is_killed_before_the_monitor_runs_is_reported(tmp_path,
     assert re.findall("=== tenon: rank (.*) ===", job.report()) == [
         f"0 of 2 on host here, step 7 lost its launcher: mpirun (process {job.launcher.pid}) was killed by SIGKILL"
     ]
+    assert job.beats.abandoned
 
 
 MAPPING = "import mmap, sys; file = open('{path}', 'w+b'); file.truncate(4096); memory = mmap.mmap(file.fileno(), 4096); "

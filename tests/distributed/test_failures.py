@@ -68,6 +68,32 @@ def test_a_report_is_read_before_the_job_is_ended():
         assert process.wait(40) == 3
 
 
+@pytest.mark.parametrize("how", ["fails", "ends"])
+def test_a_rank_whose_launcher_has_ended_leaves_at_once(how):
+    """The monitor has reported that, and holds the claim; MPI's last calls would wait for the launcher."""
+    program = (
+        "import os, sys, time; from tenon.distributed import failure\n"
+        "from tenon.distributed.communication.local import LocalCommunicator\n"
+        "from tenon.distributed.processes.heartbeat_table import HeartbeatTable, table_bytes\n"
+        "from tenon.distributed.processes.launcher import RankFacts\n"
+        "from tenon.distributed.processes.monitor_connection import MonitorConnection\n"
+        "class Communicator(LocalCommunicator):\n"
+        "    def kill(self, code): time.sleep(600)\n"
+        "import atexit; atexit.register(time.sleep, 600)\n"  # as late as MPI_Finalize
+        "guard = failure.Guard(RankFacts('none', 0, 2, 0, 2), {})\n"
+        "guard.communicator = Communicator()\n"
+        "guard.monitor = MonitorConnection(guard.communicator, HeartbeatTable(bytearray(table_bytes(1)), 1, [0]))\n"
+        "guard.monitor.table.abandoned = True\n"
+        "print('done')\n"
+        "guard.fail('the report', 3) if sys.argv[1] == 'fails' else guard._on_exit()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program, how], capture_output=True, text=True, timeout=120)
+
+    assert done.returncode == (3 if how == "fails" else 143)
+    assert (done.stdout, done.stderr) == ("done\n", "")
+
+
 @pytest.mark.parametrize("kind", ["raised_normal_exit", pytest.param("kept_exit", marks=pytest.mark.slow)])
 def test_an_exit_that_is_not_a_failure_ends_nothing(tmp_path, kind):
     done = run(tmp_path, kind)

@@ -35,6 +35,8 @@ from tenon.distributed.processes.report import Claim, describe_exit, describe_fa
 from tenon.errors import CommunicatorError
 
 INTERRUPTED = 130
+LAUNCHER_LOST = 143
+"""Exit status of a rank that has ended its program after its launcher: that of SIGTERM, which it got."""
 RESERVE = 4 << 20
 """Bytes of address space set aside for reporting that memory ran out; they take no memory until then."""
 FORWARDING_TIME = 0.1
@@ -93,6 +95,9 @@ class Guard:
         self._free_reserve()
         _flush(sys.stdout)
         _flush(sys.stderr)
+        if self.monitor is not None and self.monitor.is_abandoned():
+            # Reported already; this may be the pipe to the launcher, which is closed. Nobody ends the others.
+            self._leave(code or 1)
         communicator = self.communicator
         job = communicator.job if communicator is not None else f"parent-{os.getppid()}"
         # A claim becomes free when its holder's process ends, maybe before the launcher terminates this rank.
@@ -209,6 +214,11 @@ class Guard:
                 self.watchdog.stop()
             if self.monitor is not None:
                 self.monitor.end()
+                if self.monitor.is_abandoned():
+                    # MPI_Finalize of Open MPI would wait for the launcher, 12 s a rank.
+                    _flush(sys.stdout)
+                    _flush(sys.stderr)
+                    self._leave(LAUNCHER_LOST)
 
     def _end_child(self) -> None:
         """End a forked child here: mpi4py would finalize MPI in it, in its parent's name, and end the job."""

@@ -66,5 +66,8 @@ class MonitorClient(Protocol):
     def end(self) -> None:
         """Note the end of the program."""
 
+    def is_abandoned(self) -> bool:
+        """Whether the launcher of this host's ranks has ended."""
+
     def forget(self) -> None:
         """In a forked child: send nothing to the monitor any more."""

@@ -31,6 +31,7 @@ _ENDED = 40
 _REPORTED, _FOLDER = 0, 8
 _FOLDER_BYTES = 4096
 _WATCHED = _FOLDER + 8 + _FOLDER_BYTES
+_ABANDONED = _WATCHED + 1
 
 
 @dataclass(slots=True)
@@ -122,6 +123,15 @@ class HeartbeatTable:
     @watched.setter
     def watched(self, running: bool) -> None:
         self._memory[_WATCHED : _WATCHED + 1] = bytes([running])
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the launcher of this host's ranks has ended: nothing answers to MPI's last calls."""
+        return bool(self._memory[_ABANDONED])
+
+    @abandoned.setter
+    def abandoned(self, gone: bool) -> None:
+        self._memory[_ABANDONED : _ABANDONED + 1] = bytes([gone])
 
     @property
     def folder(self) -> str:

@@ -242,6 +242,7 @@ class HostMonitor:
 
     def _launcher_ended(self, who: int | str, status: int | None) -> None:
         living = [rank for rank in self.processes if not self.table.read(rank).ended]
+        self.table.abandoned = True
         if not living:
             return
         if not self.reported and self.table.reporter is None:

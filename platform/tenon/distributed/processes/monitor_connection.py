@@ -112,6 +112,10 @@ class MonitorConnection:
         """Note that the program of this rank has ended."""
         self.table.write_ended(self._rank)
 
+    def is_abandoned(self) -> bool:
+        """Whether the launcher of this host's ranks has ended."""
+        return self.table.abandoned
+
     def note_exit(self, status: object, frame: FrameType | None) -> None:
         """Note that this rank calls ``os._exit``."""
         if self.table.descriptor < 0:
