@@ -35,6 +35,8 @@ CHECKS = 3
 """Number of consecutive checks that must find a rank missing; twice as many in the second rank's process."""
 STALLED = 124
 """The watchdog's exit status."""
+SHORTEST_LIMIT = 10.0
+"""The shortest limit in seconds for the start of MPI, which takes seconds itself on a busy machine."""
 
 
 def load(name: str) -> ModuleType:
@@ -59,7 +61,7 @@ else:
 def watching(facts: RankFacts, environment: Mapping[str, str], limit: float) -> Iterator[None]:
     """Watch the ranks of this host inside the block, if a known launcher started them on Linux.
 
-    ``limit`` is the longest wait in seconds, 0 for any.
+    ``limit`` is the longest wait in seconds, 0 for any; ``SHORTEST_LIMIT`` if it is shorter.
     """
     channel = environment.get("PMI_FD", "")
     parent = os.getppid()
@@ -67,6 +69,7 @@ def watching(facts: RankFacts, environment: Mapping[str, str], limit: float) -> 
     if facts.local_rank > 1 or not process_state.is_launcher(parent) or is_mpich != channel.isdigit():
         yield
         return
+    limit = max(limit, SHORTEST_LIMIT) if limit else 0.0
     numbers = [parent, facts.local_size, facts.local_rank, facts.rank, facts.size, channel or -1, limit]
     watcher = subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, *map(str, numbers)],

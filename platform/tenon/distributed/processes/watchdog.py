@@ -36,6 +36,8 @@ STALLED = 124
 """Exit status of a job that the watchdog terminated; that of ``timeout(1)``."""
 SHORTEST, LONGEST = 0.05, 1.0
 """Bounds of the period in seconds."""
+LATE_LIMIT = 10.0
+"""The shortest limit in seconds at the end, where a busy machine may delay heartbeats."""
 FRAMES = 8
 _POLL = 0.02
 #: Ends the job: called with the report and the exit status.
@@ -132,7 +134,8 @@ class Watchdog:
     def _silent(self, now: int) -> list[int]:
         """The ranks whose programs go on, but which have sent no heartbeat for longer than the limit."""
         beats = [self._table.read(rank) for rank in range(self._communicator.size)]
-        return [r for r, b in enumerate(beats) if b.time and not b.ended and now - b.time > self.limit * 1e9]
+        limit = max(self.limit, LATE_LIMIT) * 1e9
+        return [r for r, b in enumerate(beats) if b.time and not b.ended and now - b.time > limit]
 
     def _report_silence(self, silent: list[int], now: int) -> str:
         """The report of this rank, whose program has ended, about ranks that are stopped or cut off."""
