@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType, TracebackType
 from typing import NoReturn, TextIO
 
-from tenon.distributed.processes import siblings, unwinding
+from tenon.distributed.processes import early_monitor, siblings, unwinding
 from tenon.distributed.processes.early_monitor import EarlyMonitor
 from tenon.distributed.processes.guarded import Abortable, Disarmable, MonitorClient
 from tenon.distributed.processes.launcher import RankFacts
@@ -84,6 +84,11 @@ class Guard:
             unwinding.watch()
         else:
             builtins.SystemExit = TrackedExit  # type: ignore[misc]
+
+    def start_early_monitor(self, environment: Mapping[str, str]) -> None:
+        """Start the monitor of this host for the time before MPI starts, if this rank is its first."""
+        if self.early is None and self.communicator is None:
+            self.early = early_monitor.start(self.facts, environment)
 
     def exit(self, status: object = None, /) -> NoReturn:
         """``sys.exit``: raise a ``SystemExit`` that ends the job if nothing catches it."""

@@ -43,11 +43,9 @@ def prepare() -> RankFacts | None:
 
         threads.limit_threads(facts, process_environment())
     if facts is not None:
-        from tenon.distributed.processes import early_monitor, failure
+        from tenon.distributed.processes import failure
 
-        guard = failure.install(facts, process_environment())
-        if guard.early is None and guard.communicator is None:
-            guard.early = early_monitor.start(facts, process_environment())
+        failure.install(facts, process_environment()).start_early_monitor(process_environment())
         RECENT_MODULES.modules = weakref.WeakSet()
         if environment(ATTEMPT):
             from tenon.distributed.processes.orphans import end_with_parent
