@@ -41,6 +41,10 @@ class WholeArrays:
         """The part of ``array`` for the elements of ``like`` that are stored here; all of another shape."""
         return array
 
+    def is_placed_as(self, like: Array, array: Array) -> bool:
+        """Whether ``array`` is sharded as ``like`` is, so that ``own_part`` needs no communication."""
+        return True
+
     def gather_arguments(self, op: Op, args: Arguments) -> Arguments | None:
         """Return ``args``, which are on several backends, as arguments of one; None: 0-d tensors move."""
         return None

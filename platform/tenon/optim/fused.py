@@ -64,6 +64,7 @@ class _Set:
         self.names = names
         self.backend = members[0].p._backend
         self.dtype = members[0].raw.dtype
+        self.sharded = self.backend.own is not self.backend
         self.tables: dict[tuple[Hashable, ...], BoundMultiTensorKernel | None] = {}
         #: Hyper-parameters, scalars and kernel table of the last step; cached if the rule reads nothing else.
         self.known: tuple[dict[str, object], list[float], BoundMultiTensorKernel | None] | None = None
@@ -107,9 +108,19 @@ class _Set:
             if kernel is None:
                 return None
             states = [[m.slots[i][2] for m in self.members] for i in range(len(self.names))]
-            grads = [m.p._grad.raw for m in self.members]
-            table = self.tables[key] = kernel.over([[m.raw for m in self.members], grads, *states])
+            arrays = self._own_parts([m.raw for m in self.members])
+            table = self.tables[key] = kernel.over([arrays, self.gradients(), *map(self._own_parts, states)])
         return table
+
+    def gradients(self) -> list[Array]:
+        """The gradients of the members; of sharded ones, the parts on this rank."""
+        return self._own_parts([m.p._grad.raw for m in self.members])
+
+    def _own_parts(self, arrays: list[Array]) -> list[Array]:
+        if not self.sharded:
+            return arrays
+        part = self.backend.own_part
+        return [part(m.raw, array) for m, array in zip(self.members, arrays, strict=True)]
 
     def prepared(
         self, optimizer: Optimizer, h: Hyperparameters, maximize: bool
@@ -160,13 +171,13 @@ def _are_immutable(values: dict[str, object]) -> bool:
 
 
 def _compiled(backend: Backend, trace: Recording, dtype: np.dtype, pairs: Pairs) -> MultiTensorKernel | None:
-    if backend.compiler is None:
+    if backend.own.compiler is None:
         return None
     try:
         cluster = recording.cluster_of(trace, dtype, tuple(value for _, value in pairs))
     except NotFusableError:
         return None
-    return backend.compiler.fuse_each(cluster, tuple(target for target, _ in pairs))
+    return backend.own.compiler.fuse_each(cluster, tuple(target for target, _ in pairs))
 
 
 class Plan:
@@ -191,6 +202,8 @@ class Plan:
                     return False
                 raw = grad.raw
                 if raw.dtype is not dtype or not raw.flags.c_contiguous or raw.shape != own.shape:
+                    return False
+                if each.sharded and not each.backend.is_placed_as(own, raw):
                     return False
                 if param_state is not None:
                     if len(param_state) != width or (
@@ -230,12 +243,14 @@ def _member(optimizer: Optimizer, p: Tensor) -> tuple[Member, _Key] | None:
                 return None
             step = param_state["step"].raw
         own = own_state(optimizer, param_state)
-        if any(v.__class__ is not Tensor or v._backend is not p._backend for v in own.values()):
+        if any(not isinstance(v, Tensor) or v._backend is not p._backend for v in own.values()):
             return None
         slots = tuple((name, v, v.raw) for name, v in own.items())
         arrays += [array for _, _, array in slots]
     for a in arrays:
         if a.dtype is not raw.dtype or a.shape != raw.shape or not a.flags.c_contiguous or not a.size:
+            return None
+        if not p._backend.is_placed_as(raw, a):
             return None
     names = tuple(name for name, _, _ in slots)
     count = None if step is None else step.item()
@@ -297,7 +312,7 @@ def run(optimizer: Optimizer, group: ParamGroup, h: Hyperparameters, maximize: b
         if table is None:
             plan.off = True
             break
-        table.set(1, [m.p._grad.raw for m in each.members])
+        table.set(1, each.gradients())
         table.run(numbers)
         _count_step(each, steps)
         done += each.members

@@ -157,7 +157,7 @@ class ShardedParameter:
             host = array.backend.device.to_host(array.local)
             part = self._stored(np.moveaxis(host, self.axis, 0), self.sharded._local_tensor)
             self._part = part.raw
-            array.local = part.raw
+            self.sharded.raw = array.like(part.raw)
         self.whole._backend = self._backend
 
     def _check_replacement(self, current: object) -> None:

@@ -117,6 +117,10 @@ class MeshBackend(Backend):
         placements = like.placements if array.shape == like.shape else array.replicated
         return array.redistributed(placements, "update").local
 
+    def is_placed_as(self, like: ShardedArray, array: ShardedArray) -> bool:
+        """Whether the placements are equal."""
+        return isinstance(array, ShardedArray) and array.placements == like.placements
+
     def shares_memory(self, a: ShardedArray, b: ShardedArray) -> bool:
         """Whether the local parts overlap."""
         return not isinstance(a.local, Aval) and self.device.shares_memory(a.local, b.local)
