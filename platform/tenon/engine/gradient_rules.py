@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from tenon.engine.accumulate import DESTINATION, GradientDestination
 from tenon.engine.grad_mode import MODE
 from tenon.engine.op import Composite, table
-from tenon.engine.tape import Edges, Node
+from tenon.engine.tape import LEAF, Edges, Node
 from tenon.engine.types import Arguments, Gradient, Operand, OpFunction, OpNamespace
 from tenon.engine.value import Value
 from tenon.errors import GradError
@@ -21,8 +22,11 @@ from tenon.errors import GradError
 Rules: TypeAlias = tuple[OpFunction | None, ...]
 
 
-def on_arrays(node: Node, edges: Edges, grad: Gradient) -> list[Gradient]:
-    """Gradients of an op's inputs as arrays; None for edges that are None and inputs without gradient."""
+def on_arrays(node: Node, edges: Edges, grad: Gradient, accumulates: bool) -> list[Gradient]:
+    """Gradients of an op's inputs as arrays; None for edges that are None and inputs without gradient.
+
+    ``accumulates``: gradients of leaves go to ``leaf.grad``, and may be computed in its destination.
+    """
     node.check()
     op, f = node.op, node.backend.raw
     if op.outputs != 1:
@@ -34,7 +38,8 @@ def on_arrays(node: Node, edges: Edges, grad: Gradient) -> list[Gradient]:
         arguments, output = node.values()
         args = [a.raw if isinstance(a, Value) else a for a in arguments]
         out = None if output is None else output.raw
-    return _apply(f, node, edges, grad, out, args, node.unpacked_residuals() if op.residuals else ())
+    residuals = node.unpacked_residuals() if op.residuals else ()
+    return _apply(f, node, edges, grad, out, args, residuals, accumulates)
 
 
 def on_tensors(node: Node, edges: Edges, grad: Gradient, create_graph: bool) -> list[Gradient]:
@@ -65,16 +70,27 @@ def _apply(
     out: Operand | None,
     args: Sequence[Operand],
     residuals: Arguments,
+    accumulates: bool = False,
 ) -> list[Gradient]:
     op = node.op
     if op.joint is not None:
         needs = tuple(e is not None for e in edges)
         extra = {"residuals": residuals} if op.residuals else {}
         return list(op.joint(f, grad, out, *args, needs=needs, **extra, **node.attrs))
-    return [
-        None if edge is None or rule is None else rule(f, grad, out, *args, **node.attrs)
-        for edge, rule in zip(edges, rule_per_input(op.rules, edges), strict=True)
-    ]
+    results: list[Gradient] = []
+    for edge, rule in zip(edges, rule_per_input(op.rules, edges), strict=True):
+        if edge is None or rule is None:
+            results.append(None)
+        else:
+            ops = ops_into(edge[0], f) if accumulates and edge[1] == LEAF else f
+            results.append(rule(ops, grad, out, *args, **node.attrs))
+    return results
+
+
+def ops_into(leaf: Value, f: OpNamespace) -> OpNamespace:
+    """The namespace for the rule of a leaf's gradient: its ops may write into the leaf's destination."""
+    destination: GradientDestination | None = leaf.__dict__.get(DESTINATION)
+    return f if destination is None or leaf._grad is not None else destination.ops(f)
 
 
 def rule_per_input(rules: Rules, edges: Edges) -> Rules:

@@ -16,8 +16,8 @@ from typing import Any
 
 from tenon import dtypes
 from tenon.engine import gradient_rules
-from tenon.engine.accumulate import DESTINATION, accumulate
-from tenon.engine.gradient_rules import Rules, defined, rule_per_input
+from tenon.engine.accumulate import accumulate
+from tenon.engine.gradient_rules import Rules, defined, ops_into, rule_per_input
 from tenon.engine.hooks import HookedLeaves, after_node, as_tensor, before_node, run_tensor_hooks
 from tenon.engine.interceptor import SLOT
 from tenon.engine.tape import LEAF, CustomNode, Edge, Edges, Node, Target
@@ -202,11 +202,7 @@ class Sweep:
             if edge is None or rule is None:
                 results.append(None)
                 continue
-            ops = f
-            if edge[1] < 0 and self.collected is None:
-                destination = edge[0].__dict__.get(DESTINATION)
-                if destination is not None and edge[0]._grad is None:
-                    ops = destination.ops(f)
+            ops = ops_into(edge[0], f) if edge[1] < 0 and self.collected is None else f
             results.append(rule(ops, grad, out, *args, **attrs) if attrs else rule(ops, grad, out, *args))
         return results
 
@@ -235,7 +231,7 @@ class Sweep:
         elif self.as_tensors:
             results = gradient_rules.on_tensors(node, edges, grad, self.create_graph)
         else:
-            results = gradient_rules.on_arrays(node, edges, grad)
+            results = gradient_rules.on_arrays(node, edges, grad, self.collected is None)
         if WATCHERS.differentiated is not None:
             WATCHERS.differentiated(node, results)
         if node.node_hooks is not None:
