@@ -319,3 +319,54 @@ def test_evaluation_without_gradients():
 
     for found in run_ranks(2, work):
         torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "RMSprop"])
+@pytest.mark.parametrize("size", [2, 4])
+def test_large_shards_are_updated_by_one_kernel(name, size):
+    torch.manual_seed(0)
+    base, x = nn.Sequential(nn.Linear(8, 3001), nn.ReLU(), nn.Linear(3001, 3)), torch.randn(8, 8)
+    y = torch.arange(8) % 3
+
+    def train(model, x, y):
+        optimizer = getattr(torch.optim, name)(model.parameters(), 1e-3)
+        for _ in range(8):
+            step(model, optimizer, x, y)
+        return optimizer
+
+    plain = copy.deepcopy(base)
+    train(plain, x, y)
+
+    def work(communicator):
+        model = fully_shard(copy.deepcopy(base))  # the last rank of four has no row of the last layer
+        optimizer = train(model, *part((x, y), communicator))
+        (plan,) = optimizer._fused.values()
+        return whole(model), [len(each.members) for each in plan.sets]
+
+    for found, fused in run_ranks(size, work):
+        assert fused == [4]
+        for key, value in plain.state_dict().items():
+            torch.testing.assert_close(found[key], value, rtol=1e-3, atol=2e-4)
+
+
+def test_gradients_are_computed_where_they_are_reduced(monkeypatch):
+    from tenon.distributed.fsdp import gradient_buffer
+
+    copies = []
+    write = gradient_buffer.GradientBuffer.write
+
+    def watched(self, index, gradient):
+        if gradient is not None:
+            part = self._parameters[index].whole_of(self.rows(index))
+            copies.append((gradient.shape, gradient.ctypes.data != part.ctypes.data))
+        return write(self, index, gradient)
+
+    monkeypatch.setattr(gradient_buffer.GradientBuffer, "write", watched)
+
+    def work(communicator):
+        model = fully_shard(nn.Linear(300, 200))
+        model(torch.ones(300, 300)).sum().backward()
+
+    run_ranks(2, work)
+
+    assert copies and not any(copied for _, copied in copies)

@@ -107,13 +107,16 @@ class ShardedParameter:
 
     def _stored(self, rows: np.ndarray, like: Tensor) -> Tensor:
         """Copy ``rows``, along the first axis into padded memory; return the part, on the device of ``like``
-        or the CPU."""
+        or the CPU. Rows that need no padding and have memory of their own are kept as they are."""
         backend = backend_for(CPU) if self._offloads else like._backend
         if backend.array_type is not np.ndarray:
             part = np.moveaxis(np.ascontiguousarray(rows), 0, self.axis)
             return Tensor._of(backend.from_host(part, like.device), backend)
         if self.axis:
             return Tensor._of(np.ascontiguousarray(np.moveaxis(rows, 0, self.axis)), backend)
+        if rows.size == self.count and rows.flags.c_contiguous and _owns_memory(rows):
+            self._storage = rows.reshape(-1)
+            return Tensor._of(self.part_of(self._storage), backend)
         self._storage = np.zeros(self.count, rows.dtype)
         self._storage[: rows.size] = rows.reshape(-1)
         return Tensor._of(self.part_of(self._storage), backend)
@@ -267,6 +270,12 @@ class ShardedParameter:
         if device.array_type is not np.ndarray:
             part = device.from_host(part, self.sharded.device)
         self.sharded.grad = wrap(Tensor._of(part, device), self.mesh, self.placements, self.shape)
+
+
+def _owns_memory(array: np.ndarray) -> bool:
+    """Whether ``array`` is all of the memory that it, or the array that it views, has."""
+    base = array if array.base is None else array.base
+    return isinstance(base, np.ndarray) and base.base is None and base.nbytes == array.nbytes
 
 
 def _check_parameter(parameter: Parameter, name: str) -> None:

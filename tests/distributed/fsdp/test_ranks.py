@@ -1,0 +1,212 @@
+"""``fully_shard`` on real ranks: training, the bytes it sends, memory below the model's size, deaths."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tenon.testing.suites.communicator import launch
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+pytestmark = pytest.mark.mpi
+FOLDER = str(Path(__file__).parent)
+
+TRAINING = """
+import copy, statistics, sys
+sys.path.insert(0, FOLDER)
+from models import *
+from tenon.distributed import get_communicator, init_device_mesh
+
+communicator = get_communicator()
+size = communicator.size
+base = net()
+losses, state = expected(base)
+shapes = [(size,)] + [(2, size // 2)] * (size > 2 and size % 2 == 0)
+for shape in shapes:
+    model = shard(copy.deepcopy(base), mesh=init_device_mesh("cpu", shape), reshard_after_forward=True)
+    optimizer = sgd(model)
+    for i, loss in enumerate(losses):
+        own = step(model, optimizer, *part(batch(i), communicator))
+        mean = statistics.mean(communicator.all_gather(own).wait())
+        assert abs(mean - loss) < 1e-5 * loss, (mean, loss)
+    assert_equal_states(whole(model), state)
+if communicator.rank == 0:
+    print("equal on", size)
+""".replace("FOLDER", repr(FOLDER))
+
+
+@pytest.mark.parametrize(
+    ("size", "communicator"),
+    [
+        (2, "mpi"),
+        (4, "mpi"),
+        pytest.param(3, "mpi-messages", marks=pytest.mark.slow),
+        pytest.param(8, "mpi", marks=pytest.mark.slow),
+    ],
+)
+def test_training_is_that_of_plain_modules(size, communicator):
+    rows = {3: "9"}.get(size, "8")
+    program = TRAINING.replace("expected(base)", f"expected(base, 3, {rows})").replace(
+        "batch(i)", f"batch(i, {rows})"
+    )
+    done = launch(size, ["-c", program], TENON_COMMUNICATOR=communicator)
+
+    assert f"equal on {size}" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_gathers_and_reductions_overlap_between_nodes():
+    done = launch(4, ["-c", TRAINING], TENON_COMMUNICATOR="mpi", TENON_MPI_NODES="2")
+
+    assert "equal on 4" in done.stdout, done.stdout + done.stderr
+
+
+BYTES = """
+import sys
+sys.path.insert(0, FOLDER)
+from models import *
+import numpy as np
+import tenon.distributed.communication.communicator as module
+from tenon.distributed import get_communicator
+
+communicator = get_communicator()
+size = communicator.size
+model = shard(net(width=64, blocks=4), reshard_after_forward=True)
+optimizer = sgd(model)
+step(model, optimizer, *batch())
+sent = []
+
+
+def count(group, call, perform, args):
+    item = 1 if call.dtype == "bytes" else np.dtype(call.dtype).itemsize
+    length = call.shape[1] if call.kind == "reduce_scatter" else call.shape[0]
+    sent.append((call.kind, length * item * (size - 1)))
+    group.agree(call)
+    return perform(*args)
+
+
+module.around_call = count
+step(model, optimizer, *batch())
+module.around_call = None
+parameters = sum(p.numel() for p in net(width=64, blocks=4).parameters())
+if communicator.rank == 0:
+    print(sorted({kind for kind, _ in sent}), len(sent), sum(n for _, n in sent) / (3 * 4 * parameters * (size - 1) / size))
+""".replace("FOLDER", repr(FOLDER))
+
+
+def test_a_step_sends_three_times_the_parameters():
+    done = launch(2, ["-c", BYTES])
+
+    kinds, calls, ratio = re.fullmatch(r"(\[.*\]) (\d+) ([\d.]+)\n", done.stdout).groups()
+    assert kinds == "['all_gather', 'reduce_scatter']"
+    assert int(calls) == 5 * 3  # of four blocks and the outermost module
+    assert 1 <= float(ratio) < 1.02  # sharded rows are padded, and each parameter has a flag
+
+
+DEATHS = """
+import os, signal, sys
+sys.path.insert(0, FOLDER)
+from models import *
+from tenon.distributed import get_communicator
+
+communicator = get_communicator()
+model = shard(net(), reshard_after_forward=True)
+optimizer = sgd(model)
+name = {"gather": "all_gather_several", "reduction": "reduce_scatter_several"}[sys.argv[1]]
+
+
+def die(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+for i in range(5):
+    communicator.step = i
+    if i == 3 and communicator.rank == 1:
+        setattr(type(communicator), "start_" + name, die)
+    step(model, optimizer, *part(batch(i), communicator))
+print("survived")
+""".replace("FOLDER", repr(FOLDER))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["gather", "reduction"])
+def test_a_rank_killed_while_others_communicate_ends_the_job_with_one_report(where):
+    done = launch(2, ["-c", DEATHS, where])
+
+    reports = re.findall(r"^=== tenon: (rank \d of \d on host .*) ===$", done.stderr, re.MULTILINE)
+    assert len(reports) == 1 and "rank 1 of 2" in reports[0] and "was killed by SIGKILL" in reports[0], (
+        done.stderr
+    )
+    assert done.returncode != 0 and "survived" not in done.stdout
+
+
+DIFFERENT = """
+import sys
+sys.path.insert(0, FOLDER)
+from models import *
+from tenon.distributed import get_communicator
+
+model = shard(net())
+x, y = batch()
+if get_communicator().rank:
+    model.blocks[0](model.first.weight.to_local()[:1])
+else:
+    model(x)
+""".replace("FOLDER", repr(FOLDER))
+
+
+@pytest.mark.slow
+def test_ranks_that_call_different_modules_are_told():
+    done = launch(2, ["-c", DIFFERENT])
+
+    assert "ranks disagree in collective call" in done.stderr, done.stderr
+    assert re.search(r"all_gather\(.*named 'parameters of ", done.stderr), done.stderr
+
+
+MEMORY = """
+import resource, sys
+import tenon as torch
+from tenon import nn
+from tenon.distributed import get_communicator
+from tenon.distributed.fsdp import fully_shard
+
+communicator = get_communicator()
+width, layers = int(sys.argv[1]), int(sys.argv[2])
+needed = 4 * layers * (width * width + width) * 4  # parameters, gradients and Adam's two states
+limit = needed * 2 // 3
+with torch.device("meta"):
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(layers)))
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+for layer in model:
+    fully_shard(layer, reshard_after_forward=True)
+fully_shard(model, reshard_after_forward=True)
+model.to_empty(device="cpu")
+for name, parameter in model.named_parameters():
+    if parameter.ndim > 1:
+        nn.init.normal_(parameter, std=width**-0.5)
+    else:
+        nn.init.zeros_(parameter)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+x = torch.ones(8, width)
+losses = []
+for _ in range(3):
+    optimizer.zero_grad()
+    loss = (model(x) - 1).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(loss.item())
+if communicator.rank == 0:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    print(f"{needed / limit:.2f} times the limit of {limit >> 20} MiB, peak {peak >> 20} MiB, losses fall: {losses[-1] < losses[0]}")
+"""
+
+
+@pytest.mark.slow
+def test_model_of_more_than_the_memory_limit_of_a_rank_trains_on_four():
+    done = launch(4, ["-c", MEMORY, "4096", "10"])
+
+    assert "1.50 times the limit" in done.stdout and "losses fall: True" in done.stdout, (
+        done.stdout + done.stderr
+    )
