@@ -41,9 +41,9 @@ class Net(nn.Module):
         return self.last(x)
 
 
-def net(seed=0, **options):
-    """The same ``Net`` on every rank; these are threads, which share a generator."""
-    with _ONE_AT_A_TIME:
+def net(seed=0, device="cpu", **options):
+    """The same ``Net`` on every rank; these are threads, which share a generator and the default device."""
+    with _ONE_AT_A_TIME, torch.device(device):
         torch.manual_seed(seed)
         return Net(**options)
 

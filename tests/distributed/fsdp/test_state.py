@@ -66,9 +66,7 @@ def test_whole_state_dict_is_distributed_into_the_shards():
 
 def test_model_on_the_meta_device_never_is_whole():
     def work(communicator):
-        with torch.device("meta"):
-            model = net()
-        shard(model)
+        model = shard(net(device="meta"))
         assert all(p.to_local().device.type == "meta" for p in model.parameters())
         with pytest.raises(NoDataError, match="still on meta device"):
             model(batch()[0])
