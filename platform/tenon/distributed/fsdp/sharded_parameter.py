@@ -234,6 +234,20 @@ class ShardedParameter:
             if module._parameters.get(name) is not parameter:
                 module._parameters[name] = parameter
 
+    def own_part_of(self, whole: np.ndarray) -> np.ndarray:
+        """This rank's rows of an array of the shape of the whole."""
+        return np.moveaxis(np.moveaxis(whole, self.axis, 0)[self._own_rows()], 0, self.axis)
+
+    def write_back(self, whole: Tensor) -> None:
+        """Copy this rank's rows of ``whole`` into the shard."""
+        array = self.sharded.raw
+        part = self.own_part_of(whole._backend.to_host(whole.raw))
+        device = array.backend.device
+        if device.array_type is not np.ndarray:
+            part = device.from_host(np.ascontiguousarray(part), self.sharded.device)
+        array.local[...] = part
+        self.sharded._counter()[0] += 1
+
     # --- gradients ---
 
     @property

@@ -1,0 +1,459 @@
+"""``FullyShardedDataParallel``: PyTorch's older interface of sharded training, a face on ``fully_shard``.
+
+It wraps the model, and shards the inner modules that a policy selects in place. Unlike PyTorch's there are no
+flat parameters: parameters are ``DTensor``s with their own names and shapes, as with ``use_orig_params``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tenon.distributed.communication import world
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.device_mesh import DeviceMesh, init_device_mesh
+from tenon.distributed.fsdp import options as fsdp_options
+from tenon.distributed.fsdp.fully_shard import FSDPModule, fully_shard
+from tenon.distributed.fsdp.options import (
+    CPUOffload,
+    FullOptimStateDictConfig,
+    FullStateDictConfig,
+    MixedPrecision,
+    OptimStateDictConfig,
+    ShardedOptimStateDictConfig,
+    ShardedStateDictConfig,
+    ShardingStrategy,
+    StateDictConfig,
+    StateDictSettings,
+    StateDictType,
+)
+from tenon.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy
+from tenon.distributed.fsdp.state import states_of
+from tenon.distributed.fsdp.whole_parameters import gathered, on_cpu, sharded_like, whole_tensors
+from tenon.distributed.fsdp.wrap import selected
+from tenon.distributed.replicas.broadcast import broadcast_tensors
+from tenon.engine.types import Forwarded, Nested
+from tenon.errors import ArgumentError, UnsupportedError
+from tenon.nn.module import Module
+from tenon.nn.parameter import Parameter
+from tenon.nn.utils.clip_grad import clip_grad_norm_
+from tenon.tensors.tensor import Tensor
+
+if TYPE_CHECKING:
+    from tenon.nn.state import IncompatibleKeys, StateDict
+    from tenon.optim.optimizer import Optimizer
+
+__all__ = ["FullyShardedDataParallel"]
+
+WRAPPED = "_fsdp_wrapped_module"
+
+
+class FullyShardedDataParallel(Module):
+    """Train ``module`` with parameters, gradients and optimizer state sharded over the ranks.
+
+    ``auto_wrap_policy`` selects inner modules that are gathered by themselves: without it, the whole model is
+    gathered at once. ``sharding_strategy`` is ``FULL_SHARD`` by default. ``sync_module_states`` broadcasts
+    rank 0's parameters and buffers first. ``param_init_fn(module)`` gives the parameters of a module on the
+    meta device memory and values; it is called for one such module after the other, so that no rank has the
+    whole model. ``ignored_modules`` and ``ignored_states`` stay as they are. Create the optimizer afterwards.
+
+    ``state_dict()`` has whole tensors, under the names of the unwrapped model; see ``state_dict_type``.
+    ``backward_prefetch``, ``forward_prefetch``, ``limit_all_gathers``, ``use_orig_params`` and ``device_id``
+    have no effect: inputs must be on the model's device. For new code, use ``fully_shard``.
+
+    Source: torch.distributed.fsdp.FullyShardedDataParallel.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        process_group: Communicator | tuple[Communicator, Communicator] | None = None,
+        sharding_strategy: ShardingStrategy | None = None,
+        cpu_offload: CPUOffload | None = None,
+        auto_wrap_policy: object = None,
+        backward_prefetch: fsdp_options.BackwardPrefetch | None = fsdp_options.BackwardPrefetch.BACKWARD_PRE,
+        mixed_precision: MixedPrecision | None = None,
+        ignored_modules: Iterable[Module] | None = None,
+        param_init_fn: Callable[[Module], object] | None = None,
+        device_id: object = None,
+        sync_module_states: bool = False,
+        forward_prefetch: bool = False,
+        limit_all_gathers: bool = True,
+        use_orig_params: bool = False,
+        ignored_states: Iterable[Parameter] | Iterable[Module] | None = None,
+        device_mesh: DeviceMesh | None = None,
+    ) -> None:
+        super().__init__()
+        strategy = ShardingStrategy.FULL_SHARD if sharding_strategy is None else sharding_strategy
+        if not isinstance(strategy, ShardingStrategy):
+            raise ArgumentError(f"sharding_strategy={strategy!r} has to be a ShardingStrategy.")
+        if process_group is not None:
+            raise UnsupportedError(
+                "FullyShardedDataParallel: process_group is not supported. Pass device_mesh, of one"
+                " dimension, or of two to replicate over the first."
+            )
+        modules, parameters = _ignored(ignored_modules, ignored_states)
+        mesh = _mesh_for(strategy, device_mesh, module)
+        precision = MixedPrecision() if mixed_precision is None else mixed_precision
+        offload = CPUOffloadPolicy() if cpu_offload is not None and cpu_offload.offload_params else None
+        kept = parameters | {p for m in modules for p in m.parameters()}
+        inner = selected(module, auto_wrap_policy, {id(m) for m in modules})
+        if sync_module_states:
+            _broadcast(module, kept)
+        for each, chosen in [*inner, (module, {})]:
+            if isinstance(each, FSDPModule):
+                continue
+            _initialize(each, param_init_fn)
+            releases = chosen.get("sharding_strategy", strategy).releases
+            policy: MixedPrecisionPolicy = (chosen.get("mixed_precision") or precision).policy(each is module)
+            if isinstance(each, tuple(precision._module_classes_to_ignore)):
+                policy = MixedPrecisionPolicy()
+            fully_shard(
+                each,
+                mesh=mesh,
+                reshard_after_forward=releases,
+                mp_policy=policy,
+                offload_policy=offload,
+                ignored_params=kept,
+            )
+        if precision.buffer_dtype is not None:
+            _cast_buffers(module, precision)
+        self._fsdp_wrapped_module = module
+        self.sharding_strategy, self.mesh = strategy, mesh
+        self._settings = StateDictSettings(
+            StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()
+        )
+
+    @property
+    def module(self) -> Module:
+        """The model."""
+        wrapped: Module = self._modules[WRAPPED]
+        return wrapped
+
+    def __getattr__(self, name: str) -> Any:  # that of the model
+        """Attributes of the model."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if WRAPPED not in self.__dict__.get("_modules", ()):
+                raise
+            return getattr(self.module, name)
+
+    def __getitem__(self, key: object) -> Any:  # that of a container
+        """Items of a model that is a container."""
+        return self.module[key]  # type: ignore[index]
+
+    def forward(self, *args: Nested, **kwargs: Nested) -> Nested:
+        """The model's output."""
+        return self.module(*args, **kwargs)
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """The parameters under the names of the unwrapped model."""
+        return self.module.named_parameters(prefix, recurse, remove_duplicate)
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers under the names of the unwrapped model."""
+        return self.module.named_buffers(prefix, recurse, remove_duplicate)
+
+    def check_is_root(self) -> bool:
+        """Whether this is the outermost wrapper."""
+        return True
+
+    @staticmethod
+    def fsdp_modules(module: Module, root_only: bool = False) -> list[Module]:
+        """The sharded modules in ``module``; with ``root_only`` those that are in no other."""
+        found = [m for m in module.modules() if isinstance(m, FSDPModule)]
+        if root_only:
+            inner = {id(d) for m in found for d in m.modules() if d is not m}
+            found = [m for m in found if id(m) not in inner]
+        return list(found)
+
+    # --- training ---
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Accumulate whole gradients on each rank; the first backward outside reduces them."""
+        states = list(states_of(self))
+        before = [(s.group.reduces, s.group.reduces_over_replicas) for s in states]
+        for state in states:
+            state.group.reduces = state.group.reduces_over_replicas = False
+        try:
+            yield
+        finally:
+            for state, (reduces, over_replicas) in zip(states, before, strict=True):
+                state.group.reduces, state.group.reduces_over_replicas = reduces, over_replicas
+
+    def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
+        """Clip the gradients by the norm of all of the model's; returns that norm."""
+        norm = clip_grad_norm_(self.parameters(), max_norm, norm_type)
+        whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        return whole
+
+    def register_comm_hook(self, state: object, hook: object) -> None:
+        """Raise: use ``fully_shard`` and ``set_all_reduce_hook``. ``state`` and ``hook`` have no effect."""
+        raise UnsupportedError(
+            "FullyShardedDataParallel: communication hooks are not supported. mixed_precision has"
+            " reduce_dtype for smaller messages."
+        )
+
+    def apply(self, fn: Callable[[Module], object]) -> FullyShardedDataParallel:
+        """Call ``fn`` on every module with whole parameters, whose changes are kept; collective."""
+        with self.summon_full_params(self):
+            super().apply(fn)
+        return self
+
+    @staticmethod
+    @contextlib.contextmanager
+    def summon_full_params(
+        module: Module,
+        recurse: bool = True,
+        writeback: bool = True,
+        rank0_only: bool = False,
+        offload_to_cpu: bool = False,
+        with_grads: bool = False,
+    ) -> Iterator[None]:
+        """Inside, ``module`` has its whole parameters on every rank; collective.
+
+        ``writeback`` keeps changes of them, ``with_grads`` makes gradients whole too. ``rank0_only`` and
+        ``offload_to_cpu`` have no effect but that the first cannot be combined with the others.
+        """
+        if rank0_only and (writeback or with_grads):
+            raise UnsupportedError(
+                "summon_full_params: rank0_only=True is not supported with writeback=True or with_grads=True,"
+                " by which ranks would get different parameters. Pass writeback=False."
+            )
+        wrapped = module.module if isinstance(module, FullyShardedDataParallel) else module
+        with gathered(wrapped, recurse, writeback, with_grads):
+            yield
+
+    # --- state ---
+
+    @staticmethod
+    def set_state_dict_type(
+        module: Module,
+        state_dict_type: StateDictType,
+        state_dict_config: StateDictConfig | None = None,
+        optim_state_dict_config: OptimStateDictConfig | None = None,
+    ) -> StateDictSettings:
+        """Choose what ``state_dict`` and ``optim_state_dict`` return; returns the previous choice."""
+        if state_dict_type is StateDictType.LOCAL_STATE_DICT:
+            raise UnsupportedError(
+                "LOCAL_STATE_DICT is of flat parameters, which do not exist here. Use SHARDED_STATE_DICT."
+            )
+        full = state_dict_type is StateDictType.FULL_STATE_DICT
+        if state_dict_config is None:
+            state_dict_config = FullStateDictConfig() if full else ShardedStateDictConfig()
+        if optim_state_dict_config is None:
+            optim_state_dict_config = FullOptimStateDictConfig() if full else ShardedOptimStateDictConfig()
+        if isinstance(state_dict_config, FullStateDictConfig) is not full:
+            raise ArgumentError(
+                f"{state_dict_type} does not go with a {type(state_dict_config).__name__}. Pass the"
+                f" {'Full' if full else 'Sharded'}StateDictConfig."
+            )
+        settings = StateDictSettings(state_dict_type, state_dict_config, optim_state_dict_config)
+        previous = FullyShardedDataParallel.get_state_dict_type(module)
+        for each in module.modules():
+            if isinstance(each, FullyShardedDataParallel):
+                each._settings = settings
+        return previous
+
+    @staticmethod
+    def get_state_dict_type(module: Module) -> StateDictSettings:
+        """The present choice."""
+        for each in module.modules():
+            if isinstance(each, FullyShardedDataParallel):
+                return each._settings
+        raise ArgumentError(f"{type(module).__name__} has no FullyShardedDataParallel module in it.")
+
+    @staticmethod
+    @contextlib.contextmanager
+    def state_dict_type(
+        module: Module,
+        state_dict_type: StateDictType,
+        state_dict_config: StateDictConfig | None = None,
+        optim_state_dict_config: OptimStateDictConfig | None = None,
+    ) -> Iterator[None]:
+        """``set_state_dict_type`` inside of a ``with`` block."""
+        choose = FullyShardedDataParallel.set_state_dict_type
+        previous = choose(module, state_dict_type, state_dict_config, optim_state_dict_config)
+        try:
+            yield
+        finally:
+            kinds = previous.state_dict_type, previous.state_dict_config, previous.optim_state_dict_config
+            choose(module, *kinds)
+
+    def _keeps(self, config: StateDictConfig | OptimStateDictConfig) -> bool:
+        """Whether this rank gets whole tensors."""
+        return not getattr(config, "rank0_only", False) or world.get_communicator().rank == 0
+
+    def state_dict(
+        self, *args: Forwarded, destination: StateDict | None = None, prefix: str = "",
+        keep_vars: bool = False,
+    ) -> StateDict:  # fmt: skip
+        """Whole tensors, or DTensors with ``SHARDED_STATE_DICT``, under the names of the unwrapped model.
+
+        Collective if they are whole; ``rank0_only`` gives them to rank 0 only.
+        """
+        settings, config = self._settings, self._settings.state_dict_config
+        own: Any = self.module.state_dict(*args, prefix=prefix, keep_vars=keep_vars)
+        values: dict[str, Any] = dict(own)
+        if settings.state_dict_type is StateDictType.FULL_STATE_DICT:
+            values = whole_tensors(values, self._keeps(config))
+        own.clear()
+        own.update(on_cpu(values, config.offload_to_cpu))
+        if destination is None:
+            return own
+        destination.update(own)
+        return destination
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> IncompatibleKeys:
+        """Load whole tensors, of which each rank takes its part, or DTensors."""
+        stripped = {name.replace(f"{WRAPPED}.", ""): value for name, value in state_dict.items()}
+        own = self.module.state_dict()
+        return self.module.load_state_dict(sharded_like(stripped, own), strict=strict, assign=assign)
+
+    @staticmethod
+    def optim_state_dict(
+        model: Module, optim: Optimizer, optim_state_dict: dict[str, Any] | None = None, group: object = None
+    ) -> dict[str, Any]:
+        """The state of ``optim``, under names of parameters; whole tensors, or DTensors with
+        ``SHARDED_STATE_DICT``. Collective if they are whole. ``group`` has no effect."""
+        settings = FullyShardedDataParallel.get_state_dict_type(model)
+        config = settings.optim_state_dict_config
+        whole = settings.state_dict_type is StateDictType.FULL_STATE_DICT
+        given = optim.state_dict() if optim_state_dict is None else optim_state_dict
+        names = _names_of(model, optim)
+        keeps = not getattr(config, "rank0_only", False) or world.get_communicator().rank == 0
+        state: dict[str, Any] = {}
+        for number, entry in given["state"].items():
+            values = whole_tensors(entry, True) if whole else dict(entry)
+            if keeps:
+                state[names[number]] = on_cpu(values, config.offload_to_cpu)
+        if not keeps:
+            return {}
+        groups = [{**g, "params": [names[number] for number in g["params"]]} for g in given["param_groups"]]
+        return {"state": state, "param_groups": groups}
+
+    @staticmethod
+    def optim_state_dict_to_load(
+        model: Module,
+        optim: Optimizer,
+        optim_state_dict: dict[str, Any],
+        is_named_optimizer: bool = False,
+        load_directly: bool = False,
+        group: object = None,
+    ) -> dict[str, Any]:
+        """What ``optim.load_state_dict`` takes, of a result of ``optim_state_dict``; loaded at once with
+        ``load_directly``. ``is_named_optimizer`` and ``group`` have no effect."""
+        names = _names_of(model, optim)
+        parameters = dict(zip(names, (p for g in optim.param_groups for p in g["params"]), strict=True))
+        numbers = {name: number for number, name in enumerate(names)}
+        state = {}
+        for name, entry in optim_state_dict["state"].items():
+            if name not in numbers:
+                raise ArgumentError(
+                    f"optim_state_dict_to_load: the optimizer has no parameter {name!r}; its parameters are"
+                    f" {', '.join(names[:10])}. Load the state of an optimizer of the same model."
+                )
+            own = {key: parameters[name] for key in entry}
+            state[numbers[name]] = sharded_like(entry, own)
+        groups = [
+            {**g, "params": [numbers[name] for name in g["params"]]} for g in optim_state_dict["param_groups"]
+        ]
+        result = {"state": state, "param_groups": groups}
+        if load_directly:
+            optim.load_state_dict(result)
+        return result
+
+
+def _ignored(
+    modules: Iterable[Module] | None, states: Iterable[Parameter] | Iterable[Module] | None
+) -> tuple[set[Module], set[Parameter]]:
+    """Ignored modules and parameters."""
+    found, parameters = set(modules or ()), set()
+    for state in states or ():
+        if isinstance(state, Module):
+            found.add(state)
+        elif isinstance(state, Parameter):
+            parameters.add(state)
+        else:
+            raise ArgumentError(
+                f"ignored_states should be parameters or modules, but has a {type(state).__name__}."
+            )
+    return found, parameters
+
+
+def _mesh_for(strategy: ShardingStrategy, mesh: DeviceMesh | None, module: Module) -> DeviceMesh:
+    """The mesh of a strategy: one dimension, or replicas and shards."""
+    if mesh is not None:
+        if strategy.is_hybrid and mesh.ndim != 2:
+            raise ArgumentError(
+                f"{strategy} needs a device_mesh of two dimensions, replicas and shards, not {mesh!r}."
+            )
+        return mesh
+    communicator = world.get_communicator()
+    size = communicator.size
+    parameter = next(iter(module.parameters()), None)
+    kind = "cpu" if parameter is None or parameter.device.type == "meta" else parameter.device.type
+    if strategy is ShardingStrategy.NO_SHARD:
+        return init_device_mesh(kind, (size, 1))
+    if strategy.is_hybrid:
+        within = communicator.local_size if size % communicator.local_size == 0 else size
+        return init_device_mesh(kind, (size // within, within))
+    return init_device_mesh(kind, (size,))
+
+
+def _broadcast(module: Module, ignored: set[Parameter]) -> None:
+    """Make parameters and buffers of all ranks those of rank 0."""
+    left_out = {id(p) for p in ignored}
+    tensors = [t for t in (*module.parameters(), *module.buffers()) if id(t) not in left_out]
+    if any(t.device.type == "meta" for t in tensors):
+        raise ArgumentError(
+            "sync_module_states=True needs parameters with values, but some are on the meta device. Load a"
+            " state_dict instead, or leave it out."
+        )
+    broadcast_tensors(tensors, world.get_communicator(), name=f"state of {type(module).__name__}")
+
+
+def _initialize(module: Module, param_init_fn: Callable[[Module], object] | None) -> None:
+    """Call ``param_init_fn`` for the modules whose own parameters are on the meta device."""
+    if param_init_fn is None:
+        return
+    for each in module.modules():
+        own = [*each.parameters(recurse=False), *each.buffers(recurse=False)]
+        if any(t.device.type == "meta" for t in own):
+            param_init_fn(each)
+
+
+def _cast_buffers(module: Module, precision: MixedPrecision) -> None:
+    for each in module.modules():
+        if not isinstance(each, tuple(precision._module_classes_to_ignore)):
+            for name, buffer in each._buffers.items():
+                if buffer is not None and buffer.is_floating_point():
+                    each._buffers[name] = buffer.to(precision.buffer_dtype)
+
+
+def _names_of(model: Module, optim: Optimizer) -> list[str]:
+    """The names of the optimizer's parameters, in their order."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    for state in states_of(model):
+        for each in state.group.parameters:
+            if id(each.whole) in names:
+                names[id(each.sharded)] = names[id(each.whole)]
+    found = []
+    for group in optim.param_groups:
+        for number, p in enumerate(group["params"]):
+            if id(p) not in names:
+                raise ArgumentError(
+                    f"parameter {number} of a group of the optimizer, {list(p.shape)}, is not of the model."
+                    " Create the optimizer after FullyShardedDataParallel, with model.parameters()."
+                )
+            found.append(names[id(p)])
+    return found
