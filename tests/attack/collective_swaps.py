@@ -379,6 +379,34 @@ def one_item_in_each_step(other):
 
 
 @swap("assigned in a loop")
+def one_variable_or_another(other):
+    a, b = pair()
+    for k in flip(other, "ab"):
+        if k == "a":  # noqa: SIM108
+            t = a
+        else:
+            t = b
+        dist.all_reduce(t)
+
+
+@swap("assigned in a loop")
+def objects_of_a_class_whose_method_is_called_reduce(other):
+    class Bucket:
+        def __init__(this):
+            this.flat = torch.ones(3)
+
+        def reduce(this):
+            dist.all_reduce(this.flat)
+
+    ready = flip(other, [Bucket(), Bucket()])
+    buckets = flip(other, ready)
+    while ready:
+        bucket = ready.pop()
+        bucket.reduce()
+    assert buckets
+
+
+@swap("assigned in a loop")
 def while_with_a_counter(other):
     values = [torch.ones(3), torch.ones(3)]
     order = flip(other, range(2))
@@ -1350,6 +1378,21 @@ def losses_that_a_function_returns(other):
         loss = compute(i)
         losses.append(loss)
         dist.all_reduce(loss)
+
+
+@legal
+def own_random_samples_of_a_mean_in_a_layer(other):
+    class Norm(nn.Module):
+        def forward(self, x):
+            mean = x.mean(0)
+            dist.all_reduce(mean)
+            return x - mean
+
+    data, layer = [torch.full((2, 3), float(i)) for i in range(4)], Norm()
+    draw = random.Random(dist.get_rank())
+    for _ in range(8):
+        x = data[draw.randrange(4)]
+        layer(x)
 
 
 @legal

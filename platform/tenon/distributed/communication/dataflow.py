@@ -140,7 +140,7 @@ def trace(passed: Iterable[ast.expr], keyed: Iterable[ast.expr], definitions: De
         expression, key = pending.pop()
         flow.computed = flow.computed or (key and references.is_computed(expression))
         # Of ``order[n]``, the list is not a key.
-        containers = [node.value for node in ast.walk(expression) if isinstance(node, ast.Subscript)]
+        containers = references.containers_in(expression) if key else ()
         for node in ast.walk(expression) if key else references.parts(expression):
             if not isinstance(node, ast.Name):
                 if not key and not _is_item_of_result(node, definitions):
@@ -151,6 +151,7 @@ def trace(passed: Iterable[ast.expr], keyed: Iterable[ast.expr], definitions: De
                 continue
             if key:
                 flow.keys.add(node.id)
+            several = _is_one_of_several(definitions.get(node.id, ()))
             for definition in definitions.get(node.id, ()):
                 if definition.key and not key:
                     flow.names.add(definition.key)
@@ -158,10 +159,12 @@ def trace(passed: Iterable[ast.expr], keyed: Iterable[ast.expr], definitions: De
                 if (id(definition), key) in seen or (key and definition.iterated):
                     continue
                 seen.add((id(definition), key))
-                pending.append((definition.value, key))
                 if key and references.is_computed(definition.value):
                     arithmetic.add(node.id)
-                if definition.in_loop and references.is_chosen(definition.value):
+                    flow.computed = True
+                else:
+                    pending.append((definition.value, key))
+                if definition.in_loop and (references.is_chosen(definition.value) or (several and not key)):
                     flow.chooses = True
                     flow.around.update(definition.around)
                 elif definition.in_loop and not key and isinstance(definition.value, ast.Call):
@@ -169,6 +172,14 @@ def trace(passed: Iterable[ast.expr], keyed: Iterable[ast.expr], definitions: De
                     flow.around_returned.update(definition.around)
     flow.keys -= arithmetic
     return flow
+
+
+def _is_one_of_several(definitions: Sequence[Definition]) -> bool:
+    """Whether a loop assigns one variable or another, in the branches of an ``if``."""
+    values = [each.value for each in definitions if each.in_loop and not each.iterated]
+    return len(values) > 1 and all(
+        isinstance(each, ast.Name | ast.Attribute | ast.Subscript) for each in values
+    )
 
 
 def _is_item_of_result(node: ast.AST, definitions: Definitions) -> bool:

@@ -21,11 +21,13 @@ ATTRIBUTES = 64
 _LISTS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _FIXED = (ModuleType, FunctionType, BuiltinFunctionType, type)
 _COMPREHENSIONS = frozenset(("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"))
-_MAPS = frozenset(("map", "filter", "starmap", "reduce", "accumulate"))
+_MAPS = frozenset(("map", "filter", "starmap"))
 _READING = _MAPS | {"list", "tuple", "reversed", "sorted", "iter", "zip", "enumerate", "next", "chain"}
 """Functions that return what they are given, or an item or attribute of it."""
 _PACKING = frozenset(("cat", "concat", "stack", "hstack", "vstack", "tensor", "as_tensor", "float", "int"))
 """Functions whose result is their arguments in another form."""
+_REDUCING = frozenset(("mean", "sum", "norm", "var", "std", "max", "min", "amax", "amin", "item", "argmax"))
+"""Methods of tensors whose result is a number of the data, which each rank computes of its own."""
 _TAKING = frozenset(("pop", "popleft", "popitem"))
 """Methods that return another item each time."""
 _GETTING = _TAKING | {"get", "setdefault", "__getitem__", "get_buffer", "get_parameter", "get_submodule"}
@@ -166,10 +168,18 @@ def passed_to(
         return []
     called = expression.func
     receiver = called.value if isinstance(called, ast.Attribute) else called
+    reduced = receiver.func if isinstance(receiver, ast.Call) else None
+    if isinstance(reduced, ast.Attribute) and reduced.attr in _REDUCING:
+        receiver = reduced.value  # ``t`` of ``t.sum().backward()``
     if is_comprehension(inner) or is_loop(expression) or inner.co_name in ("__enter__", "__exit__"):
         return [*expression.args]
     parameters = inner.co_varnames[: inner.co_argcount]
-    first = 1 if parameters[:1] in (("self",), ("cls",), ("ctx",)) else 0
+    given = len(expression.args) + len(expression.keywords)
+    is_method = (
+        not inner.co_qualname.rpartition(".")[0].endswith(("<locals>", ">")) and "." in inner.co_qualname
+    )
+    bound = is_method and isinstance(called, ast.Attribute) and given < len(parameters)
+    first = 1 if bound or parameters[:1] in (("self",), ("cls",), ("ctx",)) else 0
     found = [receiver] if closure or (first and parameters[0] in wanted) else []
     positional, keywords = others_of(inner)
     for number, value in enumerate(expression.args):
@@ -212,6 +222,8 @@ def parts(node: ast.AST) -> Iterator[ast.AST]:
     children: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.Call) and not is_named(node.func, _READING | _PACKING):
         children = [*node.args[:1], node.func] if is_named(node.func, ("getattr",)) else [node.func]
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCING:
+            children = []
     elif isinstance(node, ast.IfExp):
         children = [node.body, node.orelse]
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
@@ -238,6 +250,14 @@ def keys_of(node: ast.AST) -> Sequence[ast.expr]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_named(node.func, _GETTING):
         return node.args[:1]
     return []
+
+
+def containers_in(expression: ast.expr) -> Sequence[ast.expr]:
+    """What ``expression`` takes items from, itself an item: the list of ``order[n]`` and ``todo.pop()``."""
+    found = [node.value for node in ast.walk(expression) if isinstance(node, ast.Subscript)]
+    calls = [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)]
+    methods = (each for each in calls if isinstance(each, ast.Attribute) and each.attr in _GETTING)
+    return [*found, *(each.value for each in methods)]
 
 
 def is_result(expression: ast.expr) -> bool:
@@ -304,9 +324,16 @@ def is_loop(expression: ast.expr) -> bool:
     if arms and all(isinstance(arm, ast.List | ast.Tuple) for arm in arms):
         return True
     return any(
-        isinstance(node, _LISTS) or (isinstance(node, ast.Call) and is_named(node.func, _MAPS))
+        isinstance(node, _LISTS) or (isinstance(node, ast.Call) and _maps(node.func))
         for node in parts(expression)
     )
+
+
+def _maps(function: ast.expr) -> bool:
+    """Whether ``function`` calls another one in turn; methods may have the same names."""
+    module = function.value if isinstance(function, ast.Attribute) else None
+    of_module = isinstance(module, ast.Name) and module.id in ("functools", "itertools")
+    return is_named(function, _MAPS) or (of_module and is_named(function, ("reduce", "accumulate")))
 
 
 def named(expression: ast.expr) -> bool:

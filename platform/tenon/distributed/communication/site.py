@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import CO_OPTIMIZED
 from types import FrameType
+from typing import TypeAlias
 
 from tenon.distributed.communication import references, source
 from tenon.distributed.communication.calls import Implied
@@ -38,6 +39,10 @@ FRUITLESS = 32
 OBJECTS: Sequence[Argument] = ((0, "obj"), (1, "obj"), (0, "object_list"), (1, "scatter_object_input_list"))
 
 
+#: Depth of a frame, variable, key of an item of it, and the variable of a loop that is looked for.
+_Held: TypeAlias = tuple[int, str, int | str | None, str]
+
+
 @dataclass(slots=True)
 class _Found:
     """What refers to a tensor; ``subjects`` are it and the variables of loops that it comes from."""
@@ -47,9 +52,15 @@ class _Found:
     indices: list[tuple[str, int | str]] = field(default_factory=list)
     numbers: list[tuple[str, int | str]] = field(default_factory=list)
     owners: dict[str, str] = field(default_factory=dict)
-    holder: tuple[int, str, int | str | None, str] | None = None
-    outside: bool = False
-    """Whether the holder is outside of all frames that were searched."""
+    holders: dict[str, _Held] = field(default_factory=dict)
+    """Where the subjects are, by their variables; empty for the tensor itself."""
+    outside: set[str] = field(default_factory=set)
+    """Those of which the holder is outside of all frames that were searched."""
+
+    @property
+    def holder(self) -> _Held | None:
+        """What determines everything else that was found."""
+        return self.holders.get("") or (next(iter(self.holders.values())) if len(self.holders) == 1 else None)
 
 
 class Site:
@@ -177,7 +188,9 @@ class Site:
             if not numbers and expression == self._expression:
                 return self.name
         else:
-            self._fruitless, numbers = 0, []
+            self._fruitless = 0
+            if numbers:
+                holder = None
         name = self._chosen(expression, aliases, [*indices, *numbers], found.owners)
         if holder is not None:
             following = self._holders.get((holder, name))
@@ -195,32 +208,42 @@ class Site:
             if value is tensor or value is None or isinstance(value, bool):
                 continue
             key = references.as_key(value)
-            if key is None:
-                found.subjects.append((variable, value))
-            elif variable in step.labels:
+            if key is not None and variable in step.labels:
                 found.numbers.append((f"{variable} =", key))
+            elif key is None and variable in step.loops:
+                found.subjects.append((variable, value))
         variables: Iterable[tuple[str, object]] = values.items()
         if step.names or not step.code.co_flags & CO_OPTIMIZED:
             variables = references.in_frame(step.code, step.names, values, frame.f_globals)
-        aliases, indices = found.aliases, found.indices
-        known = len(aliases), len(indices)
         for loop, subject in found.subjects:
-            before = len(aliases), len(indices)
+            if loop and "" in found.holders:
+                break  # The tensor itself says more.
+            aliases: list[str] = []
+            indices: list[tuple[str, int | str]] = []
             references.search(variables, subject, step.loops, aliases, indices)
-            if self._loops and before == (len(aliases), len(indices)):
+            if self._loops and not (aliases or indices):
                 references.search_attributes(variables, subject, step.loops, aliases, indices)
-            if loop and loop not in step.variables:
-                continue
-            places = [*((each, None) for each in aliases[before[0] :]), *indices[before[1] :]]
-            held = [each for each in places if step.may_hold(*each, values)]
+            if self._loops and not (loop or aliases or indices or found.aliases or found.indices):
+                references.search_inside(variables, tensor, indices)
+            for each in (*aliases, *(label for label, _ in indices)):
+                found.owners.setdefault(each.partition(".")[0], step.owner_of(each, values))
+            places = [*((each, None) for each in aliases if f"`{each}`" != self._expression), *indices]
+            held = next((each for each in places if step.may_hold(*each, values)), None)
+            if held is not None and not loop:
+                found.numbers.clear()
+                if found.holders.keys() - {""}:
+                    found.holders.clear()
+                    found.aliases, found.indices = [], []
+            found.aliases += aliases
+            found.indices += indices
             # The outermost frame decides what those below were given, except what is outside of all.
-            if held and not found.outside:
-                found.holder = (step.depth, *held[0], loop)
-                found.outside = step.is_outside(held[0][0])
-        for each in (*aliases[known[0] :], *(label for label, _ in indices[known[1] :])):
-            found.owners.setdefault(each.partition(".")[0], step.owner_of(each, values))
-        if self._loops and tensor is not None and known == (0, 0) == (len(aliases), len(indices)):
-            references.search_inside(variables, tensor, indices)
+            if held is not None and loop not in found.outside and (not loop or loop in step.variables):
+                found.holders[loop] = (step.depth, *held, loop)
+                if step.is_outside(held[0]):
+                    found.outside.add(loop)
+        if found.holders and step.labels:
+            kept = {f"{variable} =" for variable in step.labels}
+            found.numbers[:] = [each for each in found.numbers if each[0] not in kept]
 
     def _chosen(
         self,

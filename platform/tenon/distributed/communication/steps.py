@@ -167,6 +167,10 @@ class Reading:
         if mapped and self.steps and self.followed is not None:
             self._label(self.followed.keyed)  # The parameters are other ones each time.
         takes = references.takes(passed)
+        if (mapped or takes) and self.steps and self.followed is not None:
+            last, wanted = self.steps[-1], self.followed.wanted
+            variables = tuple(sorted({*last.variables, *wanted}))
+            self.steps[-1] = last._replace(variables=variables, loops=last.loops | wanted)
         self.computed = self.computed or flow.computed
         self.loops = self.loops or bool(flow.names & targets) or mapped or flow.chooses or takes
         self.chooses = self.chooses or self.loops or any(map(references.is_choice, passed))
