@@ -1,6 +1,7 @@
 """Ranks that mix up tensors, parameters, models or options raise on all of them, naming both sides."""
 
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -123,6 +124,36 @@ def test_items_of_ones_own_are_legal_until_two_ranks_have_them_in_opposite_order
         CollectiveMismatchError, match="Since call 2000 they had the same tensors in different"
     ):
         settle_items(2002, 0, 2, 2)
+
+
+def test_old_differences_are_dropped_so_that_their_number_is_bounded():
+    orders, here = Orders(), [Place("loop.py:1 train", 3, 4, "dist.all_reduce(values[i])")]
+
+    for number in range(20_000):
+        items = (2 * number, 2 * number + 1)
+        assert (
+            orders.find([Origin(indices={"values": i}, loops=True, places=here) for i in items], number)
+            is None
+        )
+
+    assert sum(len(others) for edges in orders._edges.values() for others in edges.values()) < 10_000
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 40, 1000])
+def test_two_orders_of_the_same_items_are_found_before_the_loop_ends(count):
+    draw, here = random.Random(count), [Place("loop.py:1 train", 3, 4, "dist.all_reduce(values[i])")]
+    rotated = [*range(1, count), 0]
+
+    for order in (rotated, rotated[::-1], *(draw.sample(range(count), count) for _ in range(5))):
+        orders, found = Orders(), None
+        for number, item in enumerate(order):
+            origins = [
+                Origin(indices={"values": index}, loops=True, places=here) for index in (number, number, item)
+            ]
+            if item != number and found is None:
+                found = orders.find(origins, number)
+
+        assert (found is None) == (order == list(range(count)))
 
 
 @pytest.mark.mpi

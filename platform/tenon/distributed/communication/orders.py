@@ -15,8 +15,8 @@ from tenon.distributed.communication.origin import Origin
 
 WINDOW = 1024
 """Calls after which a difference is forgotten."""
-MOST = 1024
-"""Differences that are kept."""
+MOST = 4096
+"""Differences after which those that are older than ``WINDOW`` are dropped."""
 #: The rank that is compared with the first one, what the references are in (variables, or a container), and
 #: the loops around the call on one of them.
 Key: TypeAlias = tuple[int, str, str]
@@ -27,7 +27,7 @@ class Orders:
 
     def __init__(self) -> None:
         self._edges: dict[Key, dict[str, dict[str, int]]] = {}
-        self._count = 0
+        self._count, self._most = 0, MOST
 
     def find(self, origins: Sequence[Origin | None], number: int) -> int | None:
         """Record call ``number``, an origin of each rank; return the first call of a cycle that it closes."""
@@ -44,9 +44,8 @@ class Orders:
 
     def _close(self, key: Key, one: str, another: str, number: int) -> Iterator[int]:
         """Add that a rank had ``another`` where the first had ``one``; yield where a cycle begins."""
-        if self._count >= MOST:
-            self._edges.clear()
-            self._count = 0
+        if self._count >= self._most:
+            self._forget(number - WINDOW)
         edges = self._edges.setdefault(key, {})
         since = _path(edges, another, one, number - WINDOW)
         if since is not None:
@@ -54,6 +53,20 @@ class Orders:
         if another not in edges.setdefault(one, {}):
             self._count += 1
         edges[one][another] = number
+
+    def _forget(self, before: int) -> None:
+        """Drop the differences of calls up to ``before``."""
+        kept: dict[Key, dict[str, dict[str, int]]] = {}
+        for key, edges in self._edges.items():
+            recent = {
+                one: {other: number for other, number in others.items() if number > before}
+                for one, others in edges.items()
+            }
+            if any(recent.values()):
+                kept[key] = {one: others for one, others in recent.items() if others}
+        self._edges = kept
+        self._count = sum(len(others) for edges in kept.values() for others in edges.values())
+        self._most = 2 * self._count + MOST
 
 
 def _differences(a: Origin, b: Origin) -> Iterator[tuple[str, str, str]]:
