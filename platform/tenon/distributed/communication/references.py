@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from inspect import CO_OPTIMIZED, CO_VARARGS, CO_VARKEYWORDS
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
+from tenon.engine.op import Kind, Op, table
 from tenon.tensors.tensor import Tensor
 
 LARGEST = 512
@@ -26,8 +27,8 @@ _READING = _MAPS | {"list", "tuple", "reversed", "sorted", "iter", "zip", "enume
 """Functions that return what they are given, or an item or attribute of it."""
 _PACKING = frozenset(("cat", "concat", "stack", "hstack", "vstack", "tensor", "as_tensor", "float", "int"))
 """Functions whose result is their arguments in another form."""
-_REDUCING = frozenset(("mean", "sum", "norm", "var", "std", "max", "min", "amax", "amin", "item", "argmax"))
-"""Methods of tensors whose result is a number of the data, which each rank computes of its own."""
+_NUMBERS = frozenset(("norm", "max", "min", "item"))
+"""Methods of tensors, beside reductions that are ops, whose result is a number of the data."""
 _TAKING = frozenset(("pop", "popleft", "popitem"))
 """Methods that return another item each time."""
 _GETTING = _TAKING | {"get", "setdefault", "__getitem__", "get_buffer", "get_parameter", "get_submodule"}
@@ -168,9 +169,12 @@ def passed_to(
         return []
     called = expression.func
     receiver = called.value if isinstance(called, ast.Attribute) else called
-    reduced = receiver.func if isinstance(receiver, ast.Call) else None
-    if isinstance(reduced, ast.Attribute) and reduced.attr in _REDUCING:
-        receiver = reduced.value  # ``t`` of ``t.sum().backward()``
+    if (
+        isinstance(receiver, ast.Call)
+        and isinstance(receiver.func, ast.Attribute)
+        and _reduces(receiver.func)
+    ):
+        receiver = receiver.func.value  # ``t`` of ``t.sum().backward()``
     if is_comprehension(inner) or is_loop(expression) or inner.co_name in ("__enter__", "__exit__"):
         return [*expression.args]
     parameters = inner.co_varnames[: inner.co_argcount]
@@ -222,7 +226,7 @@ def parts(node: ast.AST) -> Iterator[ast.AST]:
     children: Iterable[ast.AST] = ast.iter_child_nodes(node)
     if isinstance(node, ast.Call) and not is_named(node.func, _READING | _PACKING):
         children = [*node.args[:1], node.func] if is_named(node.func, ("getattr",)) else [node.func]
-        if isinstance(node.func, ast.Attribute) and node.func.attr in _REDUCING:
+        if _reduces(node.func):
             children = []
     elif isinstance(node, ast.IfExp):
         children = [node.body, node.orelse]
@@ -239,6 +243,15 @@ def _own_variables(comprehension: ast.AST) -> Collection[str]:
     """The variables of a comprehension, which are in another frame."""
     targets = [each.target for each in ast.walk(comprehension) if isinstance(each, ast.comprehension)]
     return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _reduces(function: ast.expr) -> bool:
+    """Whether ``function`` is a method that reduces a tensor: the result is of this rank's data."""
+    if not isinstance(function, ast.Attribute):
+        return False
+    op = getattr(table, function.attr, None)
+    kind = op.kind if isinstance(op, Op) else None
+    return kind in (Kind.REDUCE, Kind.CONTRACT) or function.attr in _NUMBERS
 
 
 def keys_of(node: ast.AST) -> Sequence[ast.expr]:
