@@ -64,6 +64,23 @@ def test_tracing_is_timed(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.oracle
+def test_sharded_training_is_timed_beside_torch(tmp_path):
+    pytest.importorskip("torch")
+    find_mpirun()
+
+    found = run(
+        "sharded.py", "--width", "32", "--layers", "2", "--batch", "4", "--rounds", "1", tmp_path=tmp_path
+    )
+
+    ways = ("local", "replicated", "gathered once", "sharded")
+    assert set(found["ways"]) == {f"{library} {way}" for library in ("tenon", "torch") for way in ways}
+    parameters = 2 * (32 * 32 + 32)
+    assert found["sent"]["tenon sharded"] == pytest.approx(3 * 4 * parameters / 2, rel=0.02)
+
+
+@pytest.mark.slow
 @pytest.mark.oracle
 def test_ops_on_dtensors_are_timed(tmp_path):
     pytest.importorskip("torch")
