@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from tenon.distributed.fsdp.parameter_group import ParameterGroup
 from tenon.distributed.fsdp.state import STATE, states_of
@@ -57,10 +56,10 @@ def _put_back(group: ParameterGroup, writeback: bool, with_grads: bool) -> None:
         parameter.whole.grad = None
 
 
-def whole_tensors(values: Mapping[str, Any], keeps: bool) -> dict[str, Any]:
+def whole_tensors(values: Mapping[str, object], keeps: bool) -> dict[str, object]:
     """``values`` with DTensors as whole tensors, on every rank, or only those that ``keeps`` is true on;
     others get an empty dict. Collective."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, value in values.items():
         whole = value.full_tensor() if isinstance(value, DTensor) else value
         if keeps:
@@ -68,10 +67,10 @@ def whole_tensors(values: Mapping[str, Any], keeps: bool) -> dict[str, Any]:
     return found
 
 
-def sharded_like(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+def sharded_like(values: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
     """``values`` with whole tensors distributed as those of ``own`` of the same name are; each rank takes its
     part, without communication."""
-    result: dict[str, Any] = {}
+    result: dict[str, object] = {}
     with no_grad():
         for name, value in values.items():
             like = own.get(name)
@@ -86,7 +85,7 @@ def _distributed(value: Tensor, like: DTensor) -> DTensor:
     return distribute_tensor(value.detach(), like.device_mesh, like.placements, src_data_rank=None)
 
 
-def on_cpu(values: Mapping[str, Any], offloads: bool) -> dict[str, Any]:
+def on_cpu(values: Mapping[str, object], offloads: bool) -> dict[str, object]:
     """``values`` with tensors on the CPU if ``offloads``."""
     return {
         name: value.cpu() if offloads and isinstance(value, Tensor) else value

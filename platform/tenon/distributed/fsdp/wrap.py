@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from tenon.errors import ArgumentError
 from tenon.nn.containers import ModuleDict, ModuleList
@@ -38,9 +38,11 @@ class WrapPolicy(Protocol):
         ...
 
 
+#: Options of ``FullyShardedDataParallel``, by name.
+Options: TypeAlias = dict[str, Any]
 #: The class and the options of ``enable_wrap``, inside of it.
-_wrapping: contextvars.ContextVar[tuple[Callable[..., Module], dict[str, Any]] | None] = (
-    contextvars.ContextVar("wrapping", default=None)
+_wrapping: contextvars.ContextVar[tuple[Callable[..., Module], Options] | None] = contextvars.ContextVar(
+    "wrapping", default=None
 )
 
 
@@ -101,10 +103,10 @@ class ModuleWrapPolicy:
 class CustomPolicy:
     """Shard the modules of which ``lambda_fn`` is true; it may also return a dict of options for them."""
 
-    def __init__(self, lambda_fn: Callable[[Module], bool | dict[str, Any]]) -> None:
+    def __init__(self, lambda_fn: Callable[[Module], bool | Options]) -> None:
         self._lambda_fn = lambda_fn
 
-    def options_of(self, module: Module) -> dict[str, Any] | None:
+    def options_of(self, module: Module) -> Options | None:
         """The options of a module that is to be sharded by itself; None for others."""
         answer = self._lambda_fn(module)
         if not isinstance(answer, bool | dict):
@@ -115,12 +117,12 @@ class CustomPolicy:
         return answer if isinstance(answer, dict) else ({} if answer else None)
 
 
-def selected(root: Module, policy: Any, ignored: set[int]) -> list[tuple[Module, dict[str, Any]]]:
+def selected(root: Module, policy: object, ignored: set[int]) -> list[tuple[Module, Options]]:
     """The modules inside of ``root`` to shard by themselves, with options, inner ones first.
 
     ``policy`` is a function or an object as above; ``ignored`` are ids of modules.
     """
-    found: list[tuple[Module, dict[str, Any]]] = []
+    found: list[tuple[Module, Options]] = []
     if policy is None:
         return found
     if isinstance(policy, CustomPolicy):
@@ -142,7 +144,7 @@ def _select(
     module: Module,
     policy: WrapPolicy,
     ignored: set[int],
-    found: list[tuple[Module, dict[str, Any]]],
+    found: list[tuple[Module, Options]],
     counted: set[int],
 ) -> None:
     """Append to ``found`` what the policy selects of ``module`` and below; ``counted`` are the parameters, by
@@ -165,7 +167,7 @@ def _elements(module: Module, counted: set[int]) -> int:
 
 
 @contextlib.contextmanager
-def enable_wrap(*, wrapper_cls: Callable[..., Module], **wrapper_kwargs: Any) -> Iterator[None]:
+def enable_wrap(*, wrapper_cls: Callable[..., Module], **wrapper_kwargs: object) -> Iterator[None]:
     """Inside, ``wrap`` makes ``wrapper_cls(module, **wrapper_kwargs)`` of modules."""
     token = _wrapping.set((wrapper_cls, wrapper_kwargs))
     try:
@@ -174,7 +176,7 @@ def enable_wrap(*, wrapper_cls: Callable[..., Module], **wrapper_kwargs: Any) ->
         _wrapping.reset(token)
 
 
-def wrap(module: Module, **wrap_overrides: Any) -> Module:
+def wrap(module: Module, **wrap_overrides: object) -> Module:
     """``module`` wrapped as ``enable_wrap`` says; as it is outside of that."""
     wrapping = _wrapping.get()
     return module if wrapping is None else wrapping[0](module, **{**wrapping[1], **wrap_overrides})
