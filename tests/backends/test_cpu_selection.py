@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tenon
+from tenon.errors import DTypeError
 from tenon_cpu.kernels import selection
 
 pytestmark = pytest.mark.together
@@ -44,10 +45,12 @@ def test_selection_between_an_array_and_a_number_is_numpys(dtype, shape, value):
                 assert np.array_equal(ours, numpys)
 
 
-def test_a_number_that_the_dtype_cannot_hold_becomes_infinite_without_a_warning():
-    scores = tenon.zeros(64, 128).masked_fill(tenon.ones(128, dtype=tenon.bool), -1e300)
+def test_a_number_that_the_dtype_cannot_hold_is_refused_by_masked_fill_and_infinite_in_where():
+    mask, x = tenon.ones(128, dtype=tenon.bool), tenon.zeros(64, 128)
 
-    assert (scores == -INFINITE).all()
+    with pytest.raises(DTypeError, match="cannot be converted to type float32 without overflow"):
+        x.masked_fill(mask, -1e300)
+    assert (tenon.where(mask, -1e300, x) == -INFINITE).all()
 
 
 def test_neither_the_mask_nor_the_array_is_changed():

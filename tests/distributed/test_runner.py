@@ -42,7 +42,7 @@ def test_a_script_that_fails_early_ends_the_job(tmp_path, how, status, words):
     ended = "unable to forward PMI response" in done.stderr if how == "kill" else False
     assert done.returncode in (status, 128 + status) or (ended and done.returncode == 255), done.stderr
     reports = re.findall(r"^=== tenon: rank (\d) of 2 on host .*===$", done.stderr, re.MULTILINE)
-    assert reports == ([] if how == "kill" else ["1"]), done.stderr
+    assert reports == ["1"] or (how == "kill" and not reports), done.stderr  # killed before tenon's import
     for word in words:
         assert word in done.stderr
 

@@ -279,7 +279,8 @@ class SumTo(Primitive):
             i + lead for i, s in enumerate(shape) if s == 1 and own[i + lead] != 1
         )
         if is_short(x):  # in 16 bits the sum of many stops growing
-            return xp.add.reduce(x, axis=axes, dtype=xp.float32, keepdims=True).astype(x.dtype).reshape(shape)
+            wide = xp.add.reduce(x.astype(np.float32), axis=axes, keepdims=True)
+            return wide.astype(x.dtype).reshape(shape)
         return xp.add.reduce(x, axis=axes, keepdims=True).reshape(shape)
 
     def vjp_x(self, f, g, out, x, *, shape):
