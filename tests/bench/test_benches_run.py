@@ -65,6 +65,31 @@ def test_tracing_is_timed(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.mpi
+def test_model_beyond_a_memory_limit_is_timed_beside_the_whole(tmp_path):
+    find_mpirun()
+    sizes = (
+        "--width",
+        "256",
+        "--layers",
+        "2",
+        "--batch",
+        "8",
+        "--rounds",
+        "1",
+        "--times",
+        "0.0005",
+        "-n",
+        "2",
+    )
+
+    found = run("sharded_memory.py", *sizes, tmp_path=tmp_path)
+
+    assert found["whole"]["needed"] == found["sharded"]["needed"] == 4 * 4 * 2 * (256 * 256 + 256)
+    assert found["share"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
 @pytest.mark.oracle
 def test_sharded_training_is_timed_beside_torch(tmp_path):
     pytest.importorskip("torch")

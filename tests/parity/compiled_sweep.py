@@ -300,7 +300,7 @@ def _differ(x: Any, y: Any, away: float) -> str | None:
             if np.allclose(a, b, rtol=away, atol=away * min(max(scale, 1.0), 1e30), equal_nan=True):
                 return None
     if a.dtype.kind in "fc":
-        distance = np.nan_to_num(np.abs(a - b), nan=np.inf)
+        distance = np.asarray(np.nan_to_num(np.abs(a - b), nan=np.inf))
         distance[(a == b) | (np.isnan(a) & np.isnan(b))] = 0
         at = np.unravel_index(int(np.argmax(distance)), a.shape)
     else:
