@@ -265,3 +265,11 @@ def test_products_of_vectors_check_them_and_inner_products_may_be_empty():
     assert tenon.inner(x, tenon.ones(3, 0, 2)).shape == (3, 0)
     with pytest.raises(RuntimeError, match="the last dimension must match"):
         tenon.inner(x, y)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 0)])
+@pytest.mark.parametrize("p", [None, -2, 1])
+def test_condition_number_without_elements_is_zero(shape, p):
+    found = tenon.linalg.cond(tenon.zeros(shape, dtype=tenon.float64), p)
+
+    assert found.dtype == tenon.float64 and found.tolist() == np.zeros(shape[:-2]).tolist()
