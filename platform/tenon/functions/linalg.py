@@ -171,7 +171,7 @@ def cond(A: Tensor, p: float | str | None = None, *, out: Tensor | None = None) 
     """Return the condition number of each matrix: the largest singular value divided by the smallest, or with
     ``p`` ``norm(A, p) * norm(inv(A), p)``; 0 for matrices without elements."""
     if 0 in A.raw.shape[-2:] and not (isinstance(p, str) and A.raw.shape[-1] != A.raw.shape[-2]):
-        return write_into(out, ops.svdvals(A).sum(-1))
+        return write_into(out, ops.svdvals(A).sum(-1).detach())
     if p in (None, 2, -2):
         values = ops.svdvals(A)
         high, low = values.amax(-1), values.amin(-1)
