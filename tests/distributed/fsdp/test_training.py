@@ -370,3 +370,39 @@ def test_gradients_are_computed_where_they_are_reduced(monkeypatch):
     run_ranks(2, work)
 
     assert copies and not any(copied for _, copied in copies)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_parameters_that_stay_gathered_are_those_of_the_last_step(size):
+    base = net()
+    _, state = expected(base)
+
+    def work(communicator):
+        model = copy.deepcopy(base)
+        optimizer = sgd(shard(model))
+        model.set_reshard_after_backward(False)
+        for i in range(3):
+            x, y = part(batch(i), communicator)
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return whole(model)
+
+    for found in run_ranks(size, work):
+        assert_equal_states(found, state)
+
+
+@pytest.mark.parametrize("release", [False, True])
+@pytest.mark.parametrize("size", [1, 2])
+def test_weights_that_change_between_forward_and_backward_are_an_error(size, release):
+    def work(communicator):
+        model = fully_shard(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)), reshard_after_forward=release)
+        parameters = list(model.parameters())
+        loss = model(torch.ones(1, 2)).sum()
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter.mul_(3.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+    run_ranks(size, work)

@@ -142,6 +142,8 @@ class ParameterGroup:
         """Gather the parameters and make them the attributes of the modules; collective."""
         self.start_unshard()
         if self._gathering is None:
+            for parameter in self.parameters:
+                parameter.note_change()
             return
         work, rows = self._gathering
         with WATCHERS.spanning(f"wait for parameters of {self.name}", "wait"):
@@ -153,6 +155,12 @@ class ParameterGroup:
             parameter.show(parameter.whole)
         self._gathered = True
         self.saved.restore()
+
+    def refresh(self) -> None:
+        """Gather the parameters for a forward pass, again if the shards have been modified; collective."""
+        if self._gathered and any(parameter.has_changed for parameter in self.parameters):
+            self.reshard()
+        self.unshard()
 
     def reshard(self) -> None:
         """Release the whole parameters; the modules have the shards again."""

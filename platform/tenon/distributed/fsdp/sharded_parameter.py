@@ -76,6 +76,7 @@ class ShardedParameter:
         whole = Tensor._of(self.released(self.sharded.raw.dtype), parameter._backend)
         self.whole = Parameter(whole, parameter.requires_grad)
         """The gathered parameter, which modules have in forward and backward."""
+        self._version = self.sharded._counter()[0]
         parameter.__dict__[SHARDED_AS] = name
         self.show(self.sharded)
 
@@ -215,13 +216,18 @@ class ShardedParameter:
         if self._backend.array_type is not np.ndarray:
             array = self._backend.from_host(array, self._device)
         self.whole.raw = array
-        if self._versions_differ():
-            self.whole._counter()[0] += 1  # a graph of before is out of date
+        self.note_change()
 
-    def _versions_differ(self) -> bool:
-        now = self.sharded._counter()[0]
-        before, self._version = getattr(self, "_version", now), now
-        return now != before
+    @property
+    def has_changed(self) -> bool:
+        """Whether the shard has been modified since the last ``note_change``."""
+        return self.sharded._counter()[0] != self._version
+
+    def note_change(self) -> None:
+        """Give the whole a new version if the shard has been modified: a graph of before is out of date."""
+        if self.has_changed:
+            self._version = self.sharded._counter()[0]
+            self.whole._counter()[0] += 1
 
     def release(self) -> None:
         """Drop the whole."""

@@ -250,7 +250,7 @@ class ModuleState:
             self._since = next_number()
         if group.phase is not Phase.BACKWARD:
             group.phase = Phase.FORWARD
-            group.unshard()
+            group.refresh()
             self._prefetch_forward()
         else:
             group.unshard()
