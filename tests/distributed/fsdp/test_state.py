@@ -174,6 +174,19 @@ def test_gathering_by_hand():
     assert run_ranks(2, work) == [[False, True, True, False]] * 2
 
 
+def test_forward_passes_without_backward_leave_nothing_behind():
+    model = shard(net())
+    x, _ = batch()
+    for _ in range(5):
+        model(x)
+    gc.collect()
+    model(x)
+
+    groups = [state.group for state in model._states(True)]
+    assert all(len(group.saved._places) <= 2 * len(group.parameters) for group in groups)
+    assert not any(group.positions for group in groups)
+
+
 def test_other_methods_gather_when_they_are_registered():
     class Model(nn.Linear):
         def twice(self, x):

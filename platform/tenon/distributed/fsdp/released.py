@@ -51,6 +51,7 @@ class SavedWeights:
 
     def find(self, outputs: Iterable[Tensor], since: int, parameters: Iterable[Tensor]) -> None:
         """Note where the nodes behind ``outputs``, with numbers from ``since`` on, save ``parameters``."""
+        self._places = [place for place in self._places if place[0]() is not None]
         own = {id(parameter) for parameter in parameters}
         for node in _nodes_behind(outputs, since):
             for position, value in enumerate(node.saved or ()):

@@ -42,7 +42,7 @@ class ModelState:
         self.running = 0
         """How many calls of the root are running."""
         self.order: list[ParameterGroup] = []
-        """The groups in the order of their forward passes in this step."""
+        """The groups in the order of their forward passes in this step, where gathers overlap."""
         self.sequence: list[ParameterGroup] = []
         """The groups in the order in which the last forward pass of the root gathered them."""
         self.gathering: list[ParameterGroup] = []
@@ -272,7 +272,7 @@ class ModuleState:
         if group.phase is Phase.BACKWARD:  # a recomputation
             return
         group.phase = Phase.IDLE
-        if outputs and is_grad_enabled() and group.parameters:
+        if outputs and is_grad_enabled() and group.parameters and group.communicator.overlaps:
             group.positions.append(len(model.order))
             model.order.append(group)
         group.after_forward(outputs, self._since)
@@ -307,7 +307,7 @@ class ModuleState:
                 state.group.start_unshard()
         elif group.positions:
             position = group.positions.pop()
-            if position and group.communicator.overlaps:
+            if position:
                 model.order[position - 1].start_unshard()
 
     def on_inputs(self) -> None:
