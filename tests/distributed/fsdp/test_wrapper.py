@@ -277,6 +277,14 @@ def test_attributes_and_names_are_those_of_the_model():
         _ = model.nothing
 
 
+def test_the_first_forward_decides_which_module_is_the_root():
+    inner = FullyShardedDataParallel(nn.Linear(2, 2))
+    outer = FullyShardedDataParallel(nn.Sequential(inner, nn.ReLU()))
+    outer(torch.ones(1, 2))
+
+    assert outer.check_is_root() and not inner.check_is_root()
+
+
 def test_wrong_arguments():
     model = FullyShardedDataParallel(net())
     with pytest.raises(ArgumentError, match="has to be a ShardingStrategy"):

@@ -146,8 +146,9 @@ class FullyShardedDataParallel(WithStateDicts):
         return self.module.named_buffers(prefix, recurse, remove_duplicate)
 
     def check_is_root(self) -> bool:
-        """Whether this is the outermost wrapper."""
-        return True
+        """Whether this is the outermost sharded module; True before the first forward, which decides it."""
+        state = next(iter(states_of(self.module)))
+        return state.model is None or state.model.root is state
 
     @staticmethod
     def fsdp_modules(module: Module, root_only: bool = False) -> list[Module]:
