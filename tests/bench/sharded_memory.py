@@ -13,13 +13,11 @@ import argparse
 import json
 import os
 import resource
-import subprocess
 import sys
 import tempfile
 import time
 
-from tenon.config import process_environment
-from tenon.testing.suites.communicator import OPEN_MPI, find_mpirun
+import ranks
 
 
 def build(width, layers):
@@ -84,14 +82,12 @@ def train(options):
             json.dump(found, out)
 
 
-def started(role, ranks, folder):
-    """Run ``train`` on ``ranks`` ranks; return what rank 0 found."""
+def started(role, count, folder):
+    """Run ``train`` on ``count`` ranks; return what rank 0 found."""
     file = os.path.join(folder, f"{role}.json")
-    threads = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    command = [find_mpirun(), "-n", str(ranks), sys.executable, *sys.argv, "--role", role, "--found", file]
-    done = subprocess.run(command, env={**process_environment(), **OPEN_MPI, **threads})
-    if done.returncode:
-        raise SystemExit(done.returncode)
+    status = ranks.start(count, [*sys.argv[1:], "--role", role, "--found", file])
+    if status:
+        raise SystemExit(status)
     with open(file, encoding="utf-8") as found:
         return json.load(found)
 
@@ -110,6 +106,7 @@ def main():
     parser.add_argument("--json")
     parser.add_argument("--role", help=argparse.SUPPRESS)
     parser.add_argument("--found", help=argparse.SUPPRESS)
+    parser.add_argument("--rendezvous", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.role:
         train(options)
