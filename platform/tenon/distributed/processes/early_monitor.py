@@ -10,7 +10,6 @@ report themselves (``failure.py``) and tell this process so.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import select
@@ -20,7 +19,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -38,20 +36,12 @@ DETAILS = "MPI had not started yet, so the other ranks knew nothing of it.\n"
 FAULT_TOLERANT = "OMPI_MCA_mpi_ft_enable"
 
 
-def load(name: str) -> ModuleType:
-    """Load the module ``name`` in this file's folder without importing tenon."""
-    specification = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-if TYPE_CHECKING or __name__ != "__main__":
+if TYPE_CHECKING or __package__:
     from tenon.distributed.processes import process_state, report
-else:
-    process_state, report = load("process_state"), load("report")
+else:  # this file runs as a script, without tenon
+    sys.path.append(str(Path(__file__).parent))
+    import process_state
+    import report
 
 
 class EarlyMonitor:

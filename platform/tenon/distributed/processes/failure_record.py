@@ -17,7 +17,7 @@ line     the last line of its program that is known, ``"train.py:31 in step"``, 
 report   the report as it was printed, empty if this rank's was not
 ======== =====================================================================================
 
-This file imports nothing of tenon: the monitor (``host_monitor.py``) loads it by its path.
+This file imports nothing of tenon: the monitor (``host_monitor.py``) imports it alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A header for the ranks of a host, then one row per rank; behind them, in the memory's file alone, an area per
 rank into which ``faulthandler`` writes when the rank crashes. This file imports nothing of tenon: the monitor
-(``host_monitor.py``) loads it by its path. ``heartbeats.py`` creates the memory.
+(``host_monitor.py``) imports it alone. ``heartbeats.py`` creates the memory.
 """
 
 from __future__ import annotations

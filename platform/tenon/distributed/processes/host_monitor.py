@@ -11,7 +11,6 @@ It also lets ``launcher_hold.py`` delay a second Ctrl-C.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import mmap
 import os
@@ -21,8 +20,7 @@ import stat
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
     from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable
@@ -38,20 +36,21 @@ HELD_BACK = "tenon: the second Ctrl-C followed at once and was delayed until the
 REFRESH = 30.0
 
 
-def load(name: str) -> ModuleType:
-    """Load the module ``name`` in this file's folder without importing tenon."""
-    specification = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-if TYPE_CHECKING:
-    from tenon.distributed.processes import launcher_hold, process_state
-else:
-    launcher_hold, process_state = map(load, ("launcher_hold", "process_state"))
+if TYPE_CHECKING or __package__:
+    from tenon.distributed.processes import (
+        failure_record,
+        heartbeat_table,
+        launcher_hold,
+        process_state,
+        report,
+    )
+else:  # this file runs as a script, without tenon
+    sys.path.append(str(Path(__file__).parent))
+    import failure_record
+    import heartbeat_table
+    import launcher_hold
+    import process_state
+    import report
 
 
 class Facts(TypedDict):
@@ -84,11 +83,10 @@ class HostMonitor:
     """Waits for the ends of the ranks of its host and of their launcher."""
 
     def __init__(self, facts: Facts) -> None:
-        self.report, self.records, tables = map(load, ("report", "failure_record", "heartbeat_table"))
         self.facts = facts
         self.size, descriptor = facts["size"], facts["descriptor"]
-        memory = mmap.mmap(descriptor, tables.table_bytes(self.size))
-        self.table: HeartbeatTable = tables.HeartbeatTable(memory, self.size, [], descriptor)
+        memory = mmap.mmap(descriptor, heartbeat_table.table_bytes(self.size))
+        self.table: HeartbeatTable = heartbeat_table.HeartbeatTable(memory, self.size, [], descriptor)
         self.processes = dict(zip(facts["ranks"], facts["processes"], strict=True))
         self.launchers = [process_state.Launcher(*each) for each in facts["launchers"]]
         self.output = [2, *(each.output for each in self.launchers if each.output >= 0)]
@@ -130,7 +128,7 @@ class HostMonitor:
                 self._hold.release()
                 self._handle_ends(ended)
             if time.monotonic() - refreshed > REFRESH:
-                self._oom_kills, kills, refreshed = kills, self.records.oom_kills(), time.monotonic()
+                self._oom_kills, kills, refreshed = kills, failure_record.oom_kills(), time.monotonic()
         self._record_others()
 
     def _end_stopped(self) -> None:
@@ -274,23 +272,23 @@ class HostMonitor:
             # Ranks that the launcher ends look like killed ones: the first host with the claim reports.
             if not folder and not certain:
                 return
-            if folder and not self.records.claim(folder, job):
+            if folder and not failure_record.claim(folder, job):
                 return
-        claim = self.report.Claim(job)
+        claim = report.Claim(job)
         if not claim.grab() or self.table.reporter is not None:
             return
         self.table.reporter = rank
         beat, host = self.table.read(rank), self.facts["host"]
         step = beat.step if beat.step >= 0 else None
         details = note if note.endswith("\n") or not note else f"{note}\n"
-        if number == signal.SIGKILL and self.records.oom_kills() > self._oom_kills:
+        if number == signal.SIGKILL and failure_record.oom_kills() > self._oom_kills:
             details += (
                 "memory ran out: the kernel's out-of-memory killer has just ended a process of this host\n"
             )
         details += describe(beat, with_stack=not note)
-        text = self.report.describe_death(rank, self.size, host, step, reason, details)
+        text = report.describe_death(rank, self.size, host, step, reason, details)
         self._write(text, directly=directly)
-        line = self.records.line_of(note) or self.records.line_of(details)
+        line = failure_record.line_of(note) or failure_record.line_of(details)
         self._record(rank, reported=True, reason=reason, signal=_name(number) if number else None,
                      status=code, line=line, report=text)  # fmt: skip
 
@@ -313,17 +311,17 @@ class HostMonitor:
         folder = self.table.folder
         return folder if folder and os.path.isdir(folder) else ""
 
-    def _record(self, rank: int, **more: object) -> None:
+    def _record(self, rank: int, **more: Any) -> None:  # arguments of ``failure_record.make``
         folder = self._folder()
         if not folder:
             return
         beat = self.table.read(rank)
-        record = self.records.make(
+        record = failure_record.make(
             rank, self.size, self.facts["host"], self.processes[rank],
             beat.step if beat.step >= 0 else None, self.facts["job"], self.facts["attempt"], **more,
         )  # fmt: skip
         try:
-            self.records.write(folder, record)
+            failure_record.write(folder, record)
         except OSError as error:
             os.write(
                 2, f"tenon: no record of the failure of rank {rank} could be written: {error}\n".encode()
@@ -343,7 +341,7 @@ class HostMonitor:
                 rank, reported=False, reason=f"ended with the job, after the failure of rank {reporter}",
                 signal=_name(number) if number else None,
                 status=status >> 8 if status is not None and not number else None,
-                line=self.records.line_of(beat.stack) if beat.stack else None,
+                line=failure_record.line_of(beat.stack) if beat.stack else None,
             )  # fmt: skip
 
 

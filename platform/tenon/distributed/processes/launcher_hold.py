@@ -2,7 +2,7 @@
 
 A second Ctrl-C within that time would end them during the step that they finish (``training/signals.py``).
 
-This file imports nothing of tenon: the monitor (``host_monitor.py``) loads it by its path.
+This file imports nothing of tenon: the monitor (``host_monitor.py``) imports it alone.
 """
 
 from __future__ import annotations

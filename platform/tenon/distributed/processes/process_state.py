@@ -1,6 +1,6 @@
 """The state of processes of this host, read from Linux's ``/proc``: ancestors and exit statuses.
 
-This file imports nothing of tenon: the monitor (``host_monitor.py``) loads it by its path.
+This file imports nothing of tenon: the monitor (``host_monitor.py``) imports it alone.
 """
 
 from __future__ import annotations

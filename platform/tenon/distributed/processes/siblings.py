@@ -13,7 +13,6 @@ A job that ends in ``MPI_Init`` leaves MPICH's shared memory, a file of 4 MB, un
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import select
 import signal
@@ -22,7 +21,6 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,22 +37,12 @@ SHORTEST_LIMIT = 10.0
 """The shortest limit in seconds for the start of MPI, which takes seconds itself on a busy machine."""
 
 
-def load(name: str) -> ModuleType:
-    """Load the module ``name`` in this file's folder without importing tenon."""
-    specification = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert specification is not None and specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules[name] = module
-    specification.loader.exec_module(module)
-    return module
-
-
-if TYPE_CHECKING:
-    from tenon.distributed.processes import process_state
-elif __name__ == "__main__":
-    process_state = load("process_state")
-else:
-    from tenon.distributed.processes import process_state
+if TYPE_CHECKING or __package__:
+    from tenon.distributed.processes import process_state, report
+else:  # this file runs as a script, without tenon
+    sys.path.append(str(Path(__file__).parent))
+    import process_state
+    import report
 
 
 @contextlib.contextmanager
@@ -172,7 +160,6 @@ def _ranks(numbers: list[int]) -> str:
 def _report_and_abort(
     parent: int, rank: int, size: int, channel: int, reason: str, status: int, details: str
 ) -> None:
-    report = load("report")
     if report.Claim(f"parent-{parent}").take():
         report.note_early_report(parent)
         text = report.describe_exit(rank, size, os.uname().nodename, None, reason, status, details)
