@@ -3,10 +3,13 @@
 import json
 import sys
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
+import tenon as torch
 from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.nn import functional
 from tenon.testing.suites.communicator import launch
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
@@ -47,3 +50,27 @@ def test_ranks_as_processes_find_the_same_also_in_compiled_functions(tmp_path, c
     assert done.returncode == 0, done.stderr
     messages = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(3)]
     check(messages, [*swapped.CASES, *COMPILED], 1)
+
+
+def test_calls_of_a_compiled_function_name_their_caller_when_eager_recorded_and_replayed():
+    def run(communicator):
+        shown, all_reduce = SimpleQueue(), communicator.all_reduce
+
+        def noted(*args, name):
+            shown.put(name.shown)
+            return all_reduce(*args, name=name)
+
+        communicator.all_reduce = noted
+        summed = torch.compile(lambda x: functional.all_reduce(x) * 1)
+        a, b = torch.ones(3), torch.ones(3)
+        for _ in range(4):
+            summed(a)
+            summed(b)
+        assert summed.reasons == ["compiled 3 nodes"]
+        return [shown.get() for _ in range(8)]
+
+    for shown in run_ranks(2, run):
+        lines = [each.split("called at ")[1].partition(",")[0] for each in shown]
+
+        assert len(set(lines)) == 2, shown
+        assert lines == lines[:2] * 4, shown

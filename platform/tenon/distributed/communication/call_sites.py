@@ -26,6 +26,8 @@ PROGRAM = "<tenon program"
 """Prefix of the file name of a compiled program."""
 AT_LEAF, LEAF = "_at_leaf", "leaf"
 """The function of ``engine/hooks.py`` that runs hooks of a leaf, and its variable."""
+COMPILE, RECORDING = "tenon.graph.compile", "tenon.graph.recording"
+"""Modules that call a compiled function as it stands, and that record such a call."""
 
 
 class _End:
@@ -45,13 +47,19 @@ _END = _End()
 class Chain:
     """The code and instruction of each of ``DEPTH`` frames, their site, and the chain that last came next."""
 
-    __slots__ = ("at_1", "at_2", "at_3", "at_4", "code_1", "code_2", "code_3", "code_4", "next", "site")
+    __slots__ = (
+        "at_1", "at_2", "at_3", "at_4", "code_1", "code_2", "code_3", "code_4", "is_compiled", "next", "site",
+    )  # fmt: skip
 
-    def __init__(self, frames: Sequence[FrameType | _End], site: Site | None) -> None:
+    def __init__(
+        self, frames: Sequence[FrameType | _End], site: Site | None, is_compiled: bool = False
+    ) -> None:
         self.code_1, self.code_2, self.code_3, self.code_4 = (each.f_code for each in frames)
         self.at_1, self.at_2, self.at_3, self.at_4 = (each.f_lasti for each in frames)
         self.site = site
         self.next = self
+        self.is_compiled = is_compiled
+        """Whether a frame is of ``COMPILE``, so that the caller may be further out."""
 
 
 class _Latest:
@@ -86,11 +94,13 @@ def find(frame: FrameType, argument: Argument | None, strict: bool) -> Site:
         and fourth.f_code is expected.code_4
     ):
         _LATEST.chain = expected
-        return expected.site  # type: ignore[return-value]
-    chain = _look_up((frame, second, third, fourth), argument, strict)
-    _LATEST.chain.next = chain
-    _LATEST.chain = chain
-    return chain.site  # type: ignore[return-value]
+    else:
+        expected = _look_up((frame, second, third, fourth), argument, strict)
+        _LATEST.chain.next = expected
+        _LATEST.chain = expected
+    if expected.is_compiled:
+        return _find_in(frame, argument, strict)
+    return expected.site  # type: ignore[return-value]
 
 
 def _look_up(frames: Sequence[FrameType | _End], argument: Argument | None, strict: bool) -> Chain:
@@ -105,22 +115,27 @@ def _look_up(frames: Sequence[FrameType | _End], argument: Argument | None, stri
         if len(_chains) >= SITES:
             _chains.clear()
         known = [each for each in frames if not isinstance(each, _End)]
-        chain = _chains[key] = Chain(frames, Site(known, argument, strict))
+        if any(each.f_globals.get("__name__") == COMPILE for each in known):
+            chain = Chain(frames, None, is_compiled=True)
+        else:
+            chain = Chain(frames, Site(list(enumerate(known)), argument, strict))
+        _chains[key] = chain
     return chain
 
 
 def at_run(name: str | None) -> str | None:
-    """Return ``name``, that of an op which the caller runs; in a compiled program, with the caller's place
-    added.
+    """Return ``name``, that of an op which the caller runs; in a compiled program, and while one is recorded,
+    with the caller's place added.
 
     ``name`` was inferred when the program was recorded.
     """
     if type(name) is not Recorded:
         return name
     each: FrameType | None = sys._getframe(2)
-    if each is None or not each.f_code.co_filename.startswith(PROGRAM):
-        return name
-    return called_from(name, each, None, "compiled and called")
+    if each is not None and not each.f_code.co_filename.startswith(PROGRAM):
+        while each is not None and each.f_globals.get("__name__") != RECORDING:
+            each = each.f_back
+    return name if each is None else called_from(name, each, None, "compiled and called")
 
 
 def called_from(name: Implied, frame: FrameType, tensor: object, how: str) -> Implied:
@@ -133,27 +148,33 @@ def called_from(name: Implied, frame: FrameType, tensor: object, how: str) -> Im
         each = each.f_back
     if each is None:
         return name
-    site = _find_around(each, name.followed)
+    site = _find_in(each, name.followed, False)
     outer = site.of_tensor(tensor, each) if site.chooses or tensor is not None else site.name
     return _within(name, outer, how)
 
 
-_around: dict[tuple[object, ...], Site] = {}
+_found: dict[tuple[object, ...], Site] = {}
 
 
-def _find_around(frame: FrameType, followed: Followed | None) -> Site:
-    """The site of ``frame``, from which comes what is ``followed``; cached."""
-    frames: list[FrameType] = []
+def _find_in(frame: FrameType, argument: Argument | Followed | None, strict: bool) -> Site:
+    """The site of ``frame``, which has ``argument``; cached.
+
+    Frames of ``COMPILE`` do not count. That of ``RECORDING`` is the last one: the call runs elsewhere too.
+    """
+    chain: list[tuple[int, FrameType]] = []
     each: FrameType | None = frame
-    while each is not None and len(frames) < DEPTH:
-        frames.append(each)
-        each = each.f_back
-    key = followed, *((id(each.f_code), each.f_lasti) for each in frames)
-    site = _around.get(key)
+    depth = 0
+    while each is not None and len(chain) < DEPTH:
+        module = each.f_globals.get("__name__")
+        if module != COMPILE:
+            chain.append((depth, each))
+        each, depth = None if module == RECORDING else each.f_back, depth + 1
+    key = argument, strict, *((depth, id(each.f_code), each.f_lasti) for depth, each in chain)
+    site = _found.get(key)
     if site is None:
-        if len(_around) >= SITES:
-            _around.clear()
-        site = _around[key] = Site(frames, followed, False)
+        if len(_found) >= SITES:
+            _found.clear()
+        site = _found[key] = Site(chain, argument, strict)
     return site
 
 

@@ -64,8 +64,8 @@ class _Found:
 
 
 class Site:
-    """A chain of calls; ``name`` is the tensor's name in the source, unless the source ``chooses`` one at run
-    time."""
+    """A chain of calls, as frames and their depths; ``name`` is the tensor's name in the source, unless the
+    source ``chooses`` one at run time."""
 
     __slots__ = (
         "_argument",
@@ -90,16 +90,15 @@ class Site:
     )
 
     def __init__(
-        self, frames: Sequence[FrameType], argument: Argument | Followed | None, strict: bool
+        self, chain: Sequence[tuple[int, FrameType]], argument: Argument | Followed | None, strict: bool
     ) -> None:
         self._strict = strict
         self._subject = ""
         if argument is not None and not isinstance(argument, Followed):
             self._subject = "an object" if argument in OBJECTS else "a tensor"
-        chain: list[tuple[int, FrameType]] = list(enumerate(frames))
         own = [(depth, each) for depth, each in chain if not is_tenon(each)]
         self._internal = not own
-        self.is_callback = bool(own) and own[-1][0] < len(frames) - 1
+        self.is_callback = bool(own) and own[-1][0] < chain[-1][0]
         """Whether this library has called the outermost frame that is known."""
         reading = Reading(own or chain[:1], argument, self.is_callback, strict)
         self._expression, self._argument = reading.expression, reading.argument
