@@ -7,6 +7,7 @@ a few frames.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,8 +27,8 @@ PROGRAM = "<tenon program"
 """Prefix of the file name of a compiled program."""
 AT_LEAF, LEAF = "_at_leaf", "leaf"
 """The function of ``engine/hooks.py`` that runs hooks of a leaf, and its variable."""
-COMPILE, RECORDING = "tenon.graph.compile", "tenon.graph.recording"
-"""Modules that call a compiled function as it stands, and that record such a call."""
+COMPILE, RECORDING = (os.path.join("tenon", "graph", name) for name in ("compile.py", "recording.py"))
+"""The files that call a compiled function as it stands, and that record such a call."""
 
 
 class _End:
@@ -115,7 +116,7 @@ def _look_up(frames: Sequence[FrameType | _End], argument: Argument | None, stri
         if len(_chains) >= SITES:
             _chains.clear()
         known = [each for each in frames if not isinstance(each, _End)]
-        if any(each.f_globals.get("__name__") == COMPILE for each in known):
+        if any(each.f_code.co_filename.endswith(COMPILE) for each in known):
             chain = Chain(frames, None, is_compiled=True)
         else:
             chain = Chain(frames, Site(list(enumerate(known)), argument, strict))
@@ -133,7 +134,7 @@ def at_run(name: str | None) -> str | None:
         return name
     each: FrameType | None = sys._getframe(2)
     if each is not None and not each.f_code.co_filename.startswith(PROGRAM):
-        while each is not None and each.f_globals.get("__name__") != RECORDING:
+        while each is not None and not each.f_code.co_filename.endswith(RECORDING):
             each = each.f_back
     return name if each is None else called_from(name, each, None, "compiled and called")
 
@@ -165,10 +166,10 @@ def _find_in(frame: FrameType, argument: Argument | Followed | None, strict: boo
     each: FrameType | None = frame
     depth = 0
     while each is not None and len(chain) < DEPTH:
-        module = each.f_globals.get("__name__")
-        if module != COMPILE:
+        file = each.f_code.co_filename
+        if not file.endswith(COMPILE):
             chain.append((depth, each))
-        each, depth = None if module == RECORDING else each.f_back, depth + 1
+        each, depth = None if file.endswith(RECORDING) else each.f_back, depth + 1
     key = argument, strict, *((depth, id(each.f_code), each.f_lasti) for depth, each in chain)
     site = _found.get(key)
     if site is None:
