@@ -1,5 +1,6 @@
 """``from_numpy`` of a view: the tensor reaches, shares and saves the view's own extent, and nothing outside it."""
 
+import copy
 import io
 import mmap
 
@@ -131,3 +132,78 @@ def test_a_view_that_cannot_be_written_stays_so(large):
     view.flags.writeable = False
 
     assert not tenon.from_numpy(view).raw.flags.writeable
+
+
+GAPS = {
+    "columns": np.s_[3:6, 10:14],
+    "steps": np.s_[0, 3:40:4],
+    "steps in both": np.s_[2:9:3, 5:30:7],
+    "transposed": np.s_[3:6:2, 10:14],
+}
+
+
+def view_with_gaps(case, value=0.0):
+    view = np.full((20, 50), SECRET, np.float32)[GAPS[case]]
+    view[...] = np.arange(view.size).reshape(view.shape) + value
+    return view.T if case == "transposed" else view
+
+
+def saved_in(form, value, folder):
+    if form == "safetensors":
+        tenon.save(value, folder / "x.safetensors")
+        return (folder / "x.safetensors").read_bytes()
+    saved = io.BytesIO()
+    tenon.save(value, saved, _use_new_zipfile_serialization=form != "legacy")
+    return saved.getvalue()
+
+
+@pytest.mark.parametrize("form", ["zip", "legacy", "safetensors"])
+@pytest.mark.parametrize("case", list(GAPS))
+def test_what_lies_between_the_elements_of_a_view_is_not_saved(tmp_path, case, form):
+    view = view_with_gaps(case)
+    x = tenon.from_numpy(view)
+    made = {"x": x, "part": x[..., 1:], "parameter": tenon.nn.Parameter(x), "copy": copy.deepcopy(x)}
+    made |= {"copies": copy.deepcopy([x, x[1:]]), "same": x.detach()}
+
+    for name, value in made.items():
+        written = saved_in(form, {"x": value}, tmp_path)
+
+        assert np.float32(SECRET).tobytes() not in written, name
+    found = tenon.load(io.BytesIO(saved_in("zip", made, tmp_path)))
+    assert found["x"].tolist() == found["same"].tolist() == found["copy"].tolist() == view.tolist()
+    assert found["part"].tolist() == view[..., 1:].tolist()
+    assert found["copies"][1].tolist() == view[1:].tolist()
+    assert found["x"].stride() == x.stride() and found["copy"].stride() == x.stride()
+    found["x"][0, ...] = 5
+    assert found["same"].tolist() == found["x"].tolist()
+
+
+def test_views_of_one_array_that_lie_between_each_other_are_saved_as_they_are():
+    array = np.full(40, SECRET, np.float32)
+    array[::4], array[1::4] = 1, 2
+    first, second = tenon.from_numpy(array[::4]), tenon.from_numpy(array[1:30:4])
+
+    written = saved_in("zip", [first, second], None)
+    ours = tenon.load(io.BytesIO(written))
+
+    assert np.float32(SECRET).tobytes() not in written
+    assert [each.tolist() for each in ours] == [[1.0] * 10, [2.0] * 8]
+
+
+def test_a_tensor_beside_the_whole_array_keeps_the_whole():
+    array = np.arange(12, dtype=np.float32)
+    whole, part = tenon.from_numpy(array), tenon.from_numpy(array[1::3])
+
+    found = tenon.load(io.BytesIO(saved_in("zip", [part, whole], None)))
+
+    assert [each.tolist() for each in found] == [[1.0, 4.0, 7.0, 10.0], list(range(12))]
+
+
+def test_as_strided_over_the_gaps_is_saved_and_copied_as_it_is():
+    x = tenon.from_numpy(np.arange(12, dtype=np.float32)[1::5])
+    over = x.as_strided((6,), (1,))
+
+    found = tenon.load(io.BytesIO(saved_in("zip", [x, over], None)))
+
+    assert found[1].tolist() == over.tolist() == [1, 2, 3, 4, 5, 6]
+    assert copy.deepcopy(over).tolist() == copy.deepcopy([x, over])[1].tolist() == over.tolist()

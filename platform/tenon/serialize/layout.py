@@ -1,8 +1,7 @@
 """Memory layout of tensors, for saving and loading: the interface between file formats and ``Tensor``.
 
 Saving: ``StorageTable`` inspects all tensors of one save, then maps each to the *storage*, a contiguous range
-of memory, that it is a view of. Memory is compared by address, so views made by slicing, transposing,
-``as_strided`` or the buffer protocol share a storage; overlapping ranges are merged.
+of memory (``extents.py``), that it is a view of.
 Loading: ``LoadedStorage`` is such a range read from a file; ``rebuild`` makes a tensor that views it.
 
 Next: ``torch_zip.py`` (storages as PyTorch writes them), ``tensors.py`` (packed tensors).
@@ -11,7 +10,7 @@ Next: ``torch_zip.py`` (storages as PyTorch writes them), ``tensors.py`` (packed
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,27 +24,21 @@ from tenon.engine.types import Array
 from tenon.errors import CheckpointError, DTypeError
 from tenon.kernels.backend import Backend, backend_for
 from tenon.nn.parameter import Parameter
+from tenon.serialize.extents import (
+    Extent,
+    Storage,
+    address_of,
+    bytes_of,
+    extent_of,
+    merged,
+    storage_at,
+)
 from tenon.serialize.limits import check_axes, short
 from tenon.tensors.storage.untyped import UntypedStorage
 from tenon.tensors.tensor import Tensor
 
 #: A tensor, or a storage by itself.
 TensorOrStorage: TypeAlias = Tensor | TypedStorage | UntypedStorage
-
-
-@dataclass(slots=True, eq=False)
-class Storage:
-    """A range of memory, written to a file once. ``dtype`` is None if its views have different ones.
-
-    ``fetch`` returns its bytes on the host, ``low`` is its address, ``key`` its name in the file.
-    """
-
-    location: str
-    nbytes: int
-    dtype: dtype | None
-    fetch: Callable[[], np.ndarray]
-    low: int = 0
-    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,22 +55,13 @@ class Described:
     is_parameter: bool
 
 
-@dataclass(slots=True)
-class _Extent:
-    """The address range ``low <= address < high`` on a device of an array that owns its memory."""
-
-    low: int
-    high: int
-    fetch: Callable[[], np.ndarray]
-
-
 class StorageTable:
     """The storages of the tensors of one save, shared or separate."""
 
     def __init__(self, tensors: Iterable[TensorOrStorage]) -> None:
         self._described: dict[int, Described] = {}
         self._kept_alive: list[object] = []  # tensors, so that no id is used twice
-        extents: dict[str, list[_Extent]] = {}
+        extents: dict[str, list[Extent]] = {}
         pending: list[tuple[int, Array, str]] = []
         for each in tensors:
             if id(each) in self._described:
@@ -85,13 +69,13 @@ class StorageTable:
             tensor = each if isinstance(each, Tensor) else _as_tensor(each)
             self._kept_alive += (each, tensor)
             self._described[id(each)] = _separate(tensor)
-            extent = _extent_of(tensor)
+            extent = extent_of(tensor)
             if extent is None:
                 continue
             location = location_of(tensor)
             extents.setdefault(location, []).append(extent)
             pending.append((id(each), tensor.raw, location))
-        storages = {location: _merge(ranges, location) for location, ranges in extents.items()}
+        storages = {location: merged(ranges, location) for location, ranges in extents.items()}
         for key, raw, location in pending:
             self._assign(key, raw, storages[location])
 
@@ -102,7 +86,7 @@ class StorageTable:
     def _assign(self, key: int, raw: Array, storages: list[Storage]) -> None:
         """Describe the tensor of id ``key`` as a view of its storage among ``storages``, if it can be one."""
         address = address_of(raw)
-        storage = _storage_at(storages, address)
+        storage = storage_at(storages, address)
         separate = self._described[key]
         itemsize = separate.dtype.itemsize
         strides = _element_strides(raw)
@@ -139,12 +123,6 @@ def location_of(tensor: Tensor) -> str:
     return "cuda:0" if device.type == "cuda" and device.index is None else str(device)
 
 
-def address_of(raw: Array) -> int:
-    """The address of the first element, in the address space of the array's device."""
-    interface = raw.__array_interface__ if isinstance(raw, np.ndarray) else raw.__cuda_array_interface__
-    return int(interface["data"][0])
-
-
 def packed(tensor: Tensor) -> np.ndarray:
     """The tensor's values as a C-contiguous host array in native byte order, copied only if necessary."""
     host = tensor._backend.to_host(tensor.raw)
@@ -159,11 +137,6 @@ def dtype_of(raw: Array) -> dtype:
     if kind is None:
         raise DTypeError(f"cannot save an array of type {raw.dtype}. Convert it to a tenon dtype first.")
     return kind
-
-
-def bytes_of(array: np.ndarray) -> np.ndarray:
-    """The memory of a C-contiguous array as bytes, without copying."""
-    return array.reshape(-1).view(np.uint8)
 
 
 def _separate(tensor: Tensor) -> Described:
@@ -193,84 +166,6 @@ def _element_strides(raw: Array) -> tuple[int, ...]:
     return tuple(
         p if n <= 1 else s // itemsize for n, s, p in zip(raw.shape, raw.strides, plain, strict=True)
     )
-
-
-def _extent_of(tensor: Tensor) -> _Extent | None:
-    """The memory range of the array's owner, or None if the tensor must be copied to be written."""
-    raw = tensor.raw
-    if isinstance(raw, Aval) or raw.size == 0:
-        return None
-    itemsize = raw.dtype.itemsize
-    if any(n > 1 and (s < 0 or s % itemsize) for n, s in zip(raw.shape, raw.strides, strict=True)):
-        return None  # reversed or unaligned axes: PyTorch has no such strides
-    if isinstance(raw, np.ndarray):
-        if not raw.dtype.isnative:
-            return None
-        owner = _owner(raw)
-        low, high = np.lib.array_utils.byte_bounds(owner)
-        own_low, own_high = np.lib.array_utils.byte_bounds(raw)
-        if own_low < low or own_high > high:
-            low, high = own_low, own_high
-        return _Extent(low, high, lambda: _memory(low, high))
-    if not hasattr(raw, "__cuda_array_interface__"):
-        return None
-    device_owner = raw if getattr(raw, "base", None) is None else raw.base
-    if not device_owner.flags.c_contiguous:
-        return None
-    low = address_of(device_owner)
-    to_host = tensor._backend.to_host
-    return _Extent(
-        low, low + device_owner.nbytes, lambda: bytes_of(np.ascontiguousarray(to_host(device_owner)))
-    )
-
-
-def _owner(array: np.ndarray) -> np.ndarray:
-    """The array whose memory is the storage of ``array``, below views and ``as_strided``."""
-    while True:
-        base: object = array.base
-        if base is not None and not isinstance(base, np.ndarray):
-            base = getattr(base, "base", None)
-        if not isinstance(base, np.ndarray) or base.size == 0:
-            return array
-        array = base
-
-
-class _Window:
-    """Exports the bytes between two addresses by NumPy's array interface."""
-
-    def __init__(self, low: int, high: int) -> None:
-        shape = (high - low,)
-        self.__array_interface__ = {"data": (low, True), "shape": shape, "typestr": "|u1", "version": 3}
-
-
-def _memory(low: int, high: int) -> np.ndarray:
-    """The bytes between two addresses as an array; the caller must keep their owners alive."""
-    return np.asarray(_Window(low, high))
-
-
-def _merge(extents: list[_Extent], location: str) -> list[Storage]:
-    """Merge overlapping extents into storages, in order of address."""
-    storages: list[Storage] = []
-    high = -1
-    for extent in sorted(extents, key=lambda e: (e.low, -e.high)):
-        if storages and extent.low < high:
-            if extent.high > high and location == "cpu":
-                low, high = storages[-1].low, extent.high
-                storages[-1].fetch = lambda low=low, high=high: _memory(low, high)  # type: ignore[misc]
-                storages[-1].nbytes = high - low
-            continue
-        storages.append(Storage(location, extent.high - extent.low, None, extent.fetch, extent.low))
-        high = extent.high
-    return storages
-
-
-def _storage_at(storages: list[Storage], address: int) -> Storage:
-    """The last of ``storages``, sorted by address, that begins at or before ``address``."""
-    first, last = 0, len(storages)
-    while last - first > 1:
-        middle = (first + last) // 2
-        first, last = (middle, last) if storages[middle].low <= address else (first, middle)
-    return storages[first]
 
 
 class LoadedStorage:

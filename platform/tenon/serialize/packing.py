@@ -15,7 +15,8 @@ import numpy as np
 
 from tenon.dtypes import dtype
 from tenon.engine.aval import contiguous_strides
-from tenon.serialize.layout import Described, Storage, bytes_of
+from tenon.serialize.extents import Storage, bytes_of
+from tenon.serialize.layout import Described
 
 _MAX_WORK = 10_000
 _MAX_PAIRS = 64

@@ -21,7 +21,8 @@ from tenon.dtypes import dtype
 from tenon.errors import UnsavableError
 from tenon.nn.module import Module
 from tenon.serialize import contents, modules
-from tenon.serialize.layout import Described, Storage, StorageTable
+from tenon.serialize.extents import Storage
+from tenon.serialize.layout import Described, StorageTable
 from tenon.serialize.opcodes import Opcodes
 from tenon.tensors.size import Size
 from tenon.tensors.storage.untyped import UntypedStorage

@@ -12,6 +12,7 @@ from tenon.dtypes import FROM_NUMPY
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import GradError, ViewError
 from tenon.tensors.creation.create import NOT_COPIED
+from tenon.tensors.storage.sources import reached_in
 from tenon.tensors.storage.untyped import UntypedStorage, is_shared, memory_of, strided
 
 if TYPE_CHECKING:
@@ -61,8 +62,14 @@ def _copied(raw: Array, memo: Memo) -> Array:
         result = raw.copy(order="K")
         copies[storage._cdata] = UntypedStorage.of(result)
         return result
+    has_gaps = reached_in(memory.base) is not memory.base
+    if has_gaps and storage._cdata not in copies:
+        copies[storage._cdata] = UntypedStorage.over(np.zeros(len(storage), np.uint8))
     copied = copy.deepcopy(storage, memo).array(FROM_NUMPY[raw.dtype])
-    return strided(np, copied[start:], raw.shape, raw.strides)
+    result = strided(np, copied[start:], raw.shape, raw.strides)
+    if has_gaps:
+        result[...] = raw  # and nothing of what lies between
+    return result
 
 
 @functools.cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import weakref
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,7 +57,25 @@ def own_extent(array: np.ndarray) -> np.ndarray:
         last = sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
         flat = np.lib.stride_tricks.as_strided(array, (last // size + 1,), (size,))
     block = np.frombuffer(flat.view(np.uint8).data, array.dtype)
+    if flat.size > array.size:
+        key = id(block)
+        _REACHED[key] = weakref.ref(block, lambda _: _REACHED.pop(key, None)), array.shape, array.strides
     return np.ndarray(array.shape, array.dtype, block, 0, array.strides)
+
+
+#: The shape and strides of the views with gaps that ``own_extent`` has made, by the id of their block.
+_REACHED: dict[int, tuple[weakref.ref[np.ndarray], tuple[int, ...], tuple[int, ...]]] = {}
+
+
+def reached_in(block: np.ndarray) -> np.ndarray:
+    """What a tensor may show of the storage ``block``: all of it, but for the gaps of a foreign view.
+
+    Between the elements of such a view lie numbers of the array that it was made of.
+    """
+    known = _REACHED.get(id(block))
+    if known is None or known[0]() is not block:
+        return block
+    return np.lib.stride_tricks.as_strided(block, known[1], known[2])
 
 
 def file_bytes(filename: str | os.PathLike[str], shared: bool, count: int) -> np.ndarray:
