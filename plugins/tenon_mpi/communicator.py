@@ -173,6 +173,21 @@ class MpiCommunicator(Communicator):
             return super().allocate(count, dtype)
         return self._windows.allocate(count, dtype)
 
+    def common_memory(self, size: int, *, name: str | None = None) -> np.ndarray | None:
+        """In a shared window, if all ranks are on one node."""
+        if self._memory is None:
+            return None
+        self.agree(engine.Call("all_gather", "memory", (size,), "bytes", name))
+        return self._windows.common(size, self._memory.barrier)
+
+    def all_gather_several(
+        self, arrays: engine.Arrays, outs: engine.Arrays, *, name: str | None = None
+    ) -> engine.Work:
+        """Gather; of results in common memory every rank writes its own rows only."""
+        if self._memory is not None:
+            self._position = self._windows.common_position_of(outs)
+        return super().all_gather_several(arrays, outs, name=name)
+
     def expect(self, source: np.ndarray, in_place: bool = False) -> None:
         """Before the comparison: stage a small array, or publish the position of one in a shared window."""
         if self._memory is not None:

@@ -2,15 +2,18 @@
 
 Windows are never freed while the program runs: freeing is collective, and arrays may still view the memory.
 ``Windows`` is a pool: it reuses a window of fitting size once all ranks have dropped their arrays in it.
+Beside windows of a row for each rank it has common ones, of one row for all of them.
 """
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Sequence
 
 import numpy as np
 
+from tenon_mpi.barrier import SharedBarrier
 from tenon_mpi.library import Mpi, MpiComm
 
 PAGE = 4096
@@ -18,28 +21,42 @@ CACHED_POSITIONS = 256
 """Size of the cache of positions of arrays."""
 
 
-class Window:
-    """One row of ``size`` zero bytes for each rank of ``node``."""
+MOST_COMMON = 62
+"""Number of common windows: the bits of a word that ranks compare."""
+SHARED_FILES = "/dev/shm"
+"""Where MPICH has its shared memory. In containers it is often small, and writing beyond it kills the
+process."""
 
-    def __init__(self, mpi: Mpi, node: MpiComm, size: int) -> None:
+
+class Window:
+    """One row of ``size`` zero bytes for each rank of ``node``, or ``common``: one for all of them."""
+
+    def __init__(self, mpi: Mpi, node: MpiComm, size: int, common: bool = False) -> None:
         self.size = -(-max(size, 1) // PAGE) * PAGE
-        self._handle = mpi.Win.Allocate_shared(self.size, 1, comm=node)
+        own = 0 if common and node.Get_rank() else self.size
+        self._handle = mpi.Win.Allocate_shared(own, 1, comm=node)
+        owners = [0] if common else range(node.Get_size())
         self.rows: list[np.ndarray] = [
-            np.frombuffer(self._handle.Shared_query(rank)[0], np.uint8) for rank in range(node.Get_size())
+            np.frombuffer(self._handle.Shared_query(rank)[0], np.uint8) for rank in owners
         ]
-        self.rank = node.Get_rank()
+        self.rank = 0 if common else node.Get_rank()
         self.start = int(self.rows[self.rank].ctypes.data)
         self.dropped = False
 
     def take(self, count: int, dtype: np.dtype) -> np.ndarray:
         """This rank's row as an array of zeros; ``dropped`` is set once the array and its views are gone."""
+        array = self.take_bytes(count * dtype.itemsize)
+        array[...] = 0
+        return array.view(dtype)
+
+    def take_bytes(self, size: int) -> np.ndarray:
+        """``take``, of undefined content."""
         self.dropped = False
-        base = np.frombuffer(memoryview(self.rows[self.rank]), np.uint8)[: count * dtype.itemsize]
-        base[...] = 0
+        base = np.frombuffer(self.rows[self.rank].data, np.uint8)[:size]
         # A view's base is the array that owns no memory of its own: `holder`, which all views keep alive.
         holder = _Holder(base)
         weakref.finalize(holder, self._drop).atexit = False
-        return np.asarray(holder).view(dtype)
+        return np.asarray(holder)
 
     def fence(self) -> None:
         """Memory fence (``MPI_Win_sync``): order this rank's reads and writes as the other ranks see them."""
@@ -64,6 +81,7 @@ class Windows:
         self._mpi = mpi
         self._node = node
         self._windows: list[Window] = []
+        self._common: list[Window] = []
         self._positions: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
 
     def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
@@ -82,6 +100,38 @@ class Windows:
         array = window.take(count, dtype)
         self._node.Barrier()  # No rank may write into rows that others are still clearing.
         return array
+
+    def common(self, size: int, barrier: SharedBarrier) -> np.ndarray | None:
+        """``size`` bytes of undefined content in one place of memory for all ranks; collective.
+
+        None if there is no room for them. The memory is reused when no rank has an array in it any more.
+        """
+        free = sum(1 << number for number, each in enumerate(self._common) if each.dropped)
+        free = _on_all(barrier, free)
+        fitting = [
+            each
+            for number, each in enumerate(self._common)
+            if free >> number & 1 and size <= each.size <= 2 * max(size, PAGE)
+        ]
+        if fitting:
+            return min(fitting, key=lambda one: one.size).take_bytes(size)
+        has_room = len(self._common) < MOST_COMMON and _has_room(size)
+        if not _on_all(barrier, int(has_room)):
+            return None
+        self._common.append(Window(self._mpi, self._node, size, common=True))
+        return self._common[-1].take_bytes(size)
+
+    def common_position_of(self, arrays: Sequence[np.ndarray]) -> int:
+        """The position of the first of ``arrays``, if all of them are in one common window; else -1."""
+        if not self._common or not arrays:
+            return -1
+        starts = [each.__array_interface__["data"][0] for each in arrays]
+        for number, window in enumerate(self._common):
+            offset = starts[0] - window.start
+            if 0 <= offset < window.size:
+                inside = all(0 <= start - window.start < window.size for start in starts)
+                return number << 48 | offset if inside else -1
+        return -1
 
     def position_of(self, array: np.ndarray) -> int:
         """The window and offset of contiguous ``array`` as one number, comparable between ranks.
@@ -107,6 +157,23 @@ class Windows:
         """Views of the ``size`` bytes at ``position`` in every rank's row."""
         offset = position & (1 << 48) - 1
         return [row[offset : offset + size] for row in self._windows[position >> 48].rows]
+
+
+def _on_all(barrier: SharedBarrier, flags: int) -> int:
+    """The bits that are set on all ranks; collective."""
+    barrier.compare(flags)
+    for word in barrier.words():
+        flags &= word
+    return flags
+
+
+def _has_room(size: int) -> bool:
+    """Whether shared memory has twice as many bytes left; True where nothing tells."""
+    try:
+        found = os.statvfs(SHARED_FILES)
+    except (AttributeError, OSError):
+        return True
+    return found.f_bavail * found.f_frsize >= 2 * size
 
 
 __all__ = ["Window", "Windows"]

@@ -247,3 +247,19 @@ def test_a_plugin_brings_an_engine_that_passes_the_suite(tmp_path):
 
     assert done.returncode == 0, done.stderr
     assert "FAIL" not in done.stdout and done.stdout.count("PASS") > 20, done.stdout
+
+
+@pytest.mark.mpi
+def test_ranks_of_a_node_gather_into_one_place_of_memory():
+    done = launch(3, [str(PROGRAMS / "common_memory.py")], TENON_COMMUNICATOR="mpi-shared")
+
+    assert done.stdout.count("common") == 3, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_ranks_that_send_messages_have_no_memory_in_common():
+    program = "import tenon.distributed as d; print(d.get_communicator().common_memory(99, name='x'))"
+    done = launch(2, ["-c", program], TENON_COMMUNICATOR="mpi-messages")
+
+    assert done.stdout.split() == ["None", "None"], done.stderr

@@ -28,7 +28,7 @@ from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, GradError, ShapeError, ViewError
 from tenon.tensors.autograd.grad_mode import set_grad_enabled
 from tenon.tensors.memory_overlap import check_read
-from tenon.tensors.refused_writes import refuse_part, refuse_writing
+from tenon.tensors.refused_writes import refuse_part, refuse_read_only, refuse_writing
 
 if TYPE_CHECKING:
     from tenon.engine.tape import Node
@@ -132,6 +132,9 @@ def _untracked(op: Op | OpFunction, x: Value, args: tuple[object, ...], attrs: A
                 kernel(raw, *operands, out=raw, **attrs)
             except IndexError as error:
                 explain(op, [raw, *operands], attrs, error)
+            except ValueError as error:
+                refuse_read_only(raw, op.name, error)
+                raise
             finally:
                 leave(token)
             return
@@ -172,7 +175,11 @@ def write(x: Value, array: Array, name: str) -> None:
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.writing(x)
     if array is not raw:
-        raw[...] = array
+        try:
+            raw[...] = array
+        except ValueError as error:
+            refuse_read_only(raw, name, error)
+            raise
     if WATCHERS.recorder is not None:
         WATCHERS.recorder.wrote(x, array)
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from tenon.errors import GradError, ViewError
+import numpy as np
+
+from tenon.engine import scopes
+from tenon.errors import ArgumentError, GradError, ViewError
 
 if TYPE_CHECKING:
+    from tenon.engine.types import Array
     from tenon.engine.value import View
 
 
@@ -30,3 +34,14 @@ def refuse_part(view: View | None) -> None:
                 " an out-of-place one."
             )
         view = view[1]._view
+
+
+def refuse_read_only(raw: Array, name: str, error: Exception) -> None:
+    """Raise ArgumentError from ``error`` if the memory of ``raw`` cannot be written to."""
+    if isinstance(raw, np.ndarray) and not raw.flags.writeable:
+        raise ArgumentError(
+            f"{name}_: the memory of this tensor of shape {list(raw.shape)} is read-only{scopes.suffix()}. It is"
+            " a read-only NumPy array, or a parameter that fully_shard has gathered into memory which the ranks"
+            " of this host share. Work on a clone(), or change the parameter between steps: its shard, or the"
+            " whole in summon_full_params."
+        ) from error

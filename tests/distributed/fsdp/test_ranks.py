@@ -210,3 +210,66 @@ def test_model_of_more_than_the_memory_limit_of_a_rank_trains_on_four():
     assert "1.50 times the limit" in done.stdout and "losses fall: True" in done.stdout, (
         done.stdout + done.stderr
     )
+
+
+COMMON = """
+import copy, statistics, sys
+sys.path.insert(0, FOLDER)
+from models import *
+import tenon as torch
+from tenon.distributed import get_communicator
+from tenon.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from tenon.errors import ArgumentError
+
+communicator = get_communicator()
+base = net(width=600, blocks=2)
+for block in base.blocks:
+    block.up, block.down = torch.nn.Linear(600, 600), torch.nn.Linear(600, 600)
+for name, parameter in base.named_parameters():
+    torch.nn.init.normal_(parameter, 0, 0.02, generator=torch.Generator().manual_seed(len(name)))
+losses, state = expected(base)
+model = shard(copy.deepcopy(base), reshard_after_forward=True)
+read_only = []
+
+def look(module, inputs):
+    for parameter in module.parameters(recurse=False):
+        if parameter.numel() > 100000:
+            read_only.append(not parameter.detach().numpy().flags.writeable)
+
+for module in model.modules():
+    module.register_forward_pre_hook(look)
+optimizer = sgd(model)
+for i, loss in enumerate(losses):
+    own = step(model, optimizer, *part(batch(i), communicator))
+    mean = statistics.mean(communicator.all_gather(own).wait())
+    assert abs(mean - loss) < 1e-5 * loss, (mean, loss)
+assert_equal_states(whole(model), state)
+assert read_only and all(read_only), read_only
+
+class Clamped(torch.nn.Linear):
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.clamp_(-1, 1)
+        return super().forward(x)
+
+try:
+    fully_shard(Clamped(600, 600))(torch.ones(1, 600))
+except ArgumentError as error:
+    assert "clamp_: the memory of this tensor of shape [600, 600] is read-only" in str(error), error
+    assert "fully_shard has gathered" in str(error), error
+else:
+    raise AssertionError("a parameter that ranks have in common was modified")
+
+wrapped = FullyShardedDataParallel(torch.nn.Linear(600, 600, bias=False))
+with FullyShardedDataParallel.summon_full_params(wrapped), torch.no_grad():
+    wrapped.weight.fill_(2)
+    wrapped.weight.add_(1)
+assert (wrapped(torch.ones(1, 600)) == 1800).all()
+print("common on", communicator.rank)
+""".replace("FOLDER", repr(FOLDER))
+
+
+def test_large_modules_are_gathered_into_memory_that_the_ranks_share_and_nobody_writes_to():
+    done = launch(2, ["-c", COMMON])
+
+    assert "common on 0" in done.stdout and "common on 1" in done.stdout, done.stdout + done.stderr

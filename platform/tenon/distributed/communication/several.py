@@ -43,6 +43,15 @@ class SeveralArrays:
         def perform_reduce_scatter(self, source: np.ndarray, target: np.ndarray, op: ReduceOp) -> None:
             """Of ``Communicator``."""
 
+    def common_memory(self, size: int, *, name: str | None = None) -> np.ndarray | None:
+        """``size`` bytes that all ranks share as one place of memory, or None where they do not; collective.
+
+        For the ``outs`` of ``all_gather_several``, which then takes one copy of each row in place of one on
+        every rank: what any rank writes, all of them read. The memory is reused once no rank has an array in
+        it.
+        """
+        return None
+
     def all_gather_several(self, arrays: Arrays, outs: Arrays, *, name: str | None = None) -> Work:
         """Gather each of the flat ``arrays``: ``outs[i]`` is ``[size, n_i]``, with row r of rank r.
 

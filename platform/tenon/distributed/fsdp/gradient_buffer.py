@@ -29,7 +29,8 @@ class GradientBuffer:
         """The rows of parameter ``index``, of undefined content at first, in the dtype of its whole."""
         if self._rows is None:
             dtypes = [p.whole.raw.dtype for p in self._parameters]
-            self._rows = take_rows(self._parameters, dtypes, self._pool)
+            buffer = self._pool.take(bytes_of_rows(self._parameters, dtypes))
+            self._rows = rows_in(buffer, self._parameters, dtypes)
         return self._rows[index]
 
     def write(self, index: int, gradient: np.ndarray | None) -> np.ndarray:
@@ -81,18 +82,25 @@ class ShardDestination:
         """Nothing to do: gradients are reduced when the module's backward is complete."""
 
 
-def take_rows(
-    parameters: Sequence[ShardedParameter], dtypes: Sequence[NumpyDType], pool: BufferPool
+def bytes_of_rows(parameters: Sequence[ShardedParameter], dtypes: Sequence[NumpyDType]) -> int:
+    """The size of the buffer that ``rows_in`` needs."""
+    return sum(padded_to_line(size) for size in _sizes(parameters, dtypes))
+
+
+def rows_in(
+    buffer: np.ndarray, parameters: Sequence[ShardedParameter], dtypes: Sequence[NumpyDType]
 ) -> list[np.ndarray]:
-    """Uninitialised rows ``[ranks, count]`` of each parameter, parts of one buffer."""
-    sizes = [p.ranks * p.count * np.dtype(d).itemsize for p, d in zip(parameters, dtypes, strict=True)]
-    buffer = pool.take(sum(padded_to_line(size) for size in sizes))
+    """Rows ``[ranks, count]`` of each parameter, as parts of ``buffer``."""
     rows, start = [], 0
-    for parameter, dtype, size in zip(parameters, dtypes, sizes, strict=True):
+    for parameter, dtype, size in zip(parameters, dtypes, _sizes(parameters, dtypes), strict=True):
         part = buffer[start : start + size].view(dtype)
         rows.append(part.reshape(parameter.ranks, parameter.count))
         start += padded_to_line(size)
     return rows
+
+
+def _sizes(parameters: Sequence[ShardedParameter], dtypes: Sequence[NumpyDType]) -> list[int]:
+    return [p.ranks * p.count * np.dtype(d).itemsize for p, d in zip(parameters, dtypes, strict=True)]
 
 
 def _is_same_memory(a: np.ndarray, b: np.ndarray) -> bool:

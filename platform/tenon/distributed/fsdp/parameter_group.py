@@ -16,7 +16,12 @@ import numpy as np
 from tenon.distributed.communication.calls import Work
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.device_mesh import DeviceMesh
-from tenon.distributed.fsdp.gradient_buffer import GradientBuffer, ShardDestination, take_rows
+from tenon.distributed.fsdp.gradient_buffer import (
+    GradientBuffer,
+    ShardDestination,
+    bytes_of_rows,
+    rows_in,
+)
 from tenon.distributed.fsdp.policies import MixedPrecisionPolicy
 from tenon.distributed.fsdp.reduction import Reduction
 from tenon.distributed.fsdp.released import SavedWeights
@@ -30,6 +35,10 @@ if TYPE_CHECKING:
 
 #: Called with the reduced gradient of the group's shards: see ``set_all_reduce_hook``.
 AllReduceHook = Callable[[Tensor], None]
+
+
+LEAST_COMMON = 1 << 20
+"""Bytes from which on the gathered parameters are in memory that the ranks have in common."""
 
 
 class Phase(enum.Enum):
@@ -83,7 +92,7 @@ class ParameterGroup:
         self.sums_only = False
         self.all_reduce_hook: AllReduceHook | None = None
         self._gathering: tuple[Work, list[np.ndarray]] | None = None
-        self._gathered = False
+        self._gathered = self._is_common = False
         self._rows: list[np.ndarray] = []
         self._reducing: Reduction | None = None
         self.partial: np.ndarray | None = None
@@ -110,8 +119,11 @@ class ParameterGroup:
 
     # --- gathering ---
 
-    def start_unshard(self) -> None:
-        """Start to gather the parameters; collective. Nothing if they are gathered, or about to be."""
+    def start_unshard(self, private: bool = False) -> None:
+        """Start to gather the parameters; collective. Nothing if they are gathered, or about to be.
+
+        The memory may be common to the ranks of a host, which nobody may write to, unless it is ``private``.
+        """
         if self._gathered or self._gathering is not None or not self.parameters:
             return
         if self._kept:
@@ -125,22 +137,31 @@ class ParameterGroup:
             rows = [source.reshape(1, -1) for source in sources]
             self._gathering = Work(np.empty(0)), rows
             return
-        rows = take_rows(self.parameters, [source.dtype for source in sources], self.pool)
-        work = self.communicator.start_all_gather_several(sources, rows, name=f"parameters of {self.name}")
-        self._gathering = work, rows
+        name = f"parameters of {self.name}"
+        rows = self._take_rows([source.dtype for source in sources], None if private else name)
+        self._gathering = self.communicator.start_all_gather_several(sources, rows, name=name), rows
+
+    def _take_rows(self, dtypes: Sequence[np.dtype], name: str | None = None) -> list[np.ndarray]:
+        """Memory for the gathered parameters; with ``name`` that of all ranks, if they have any in common."""
+        size = bytes_of_rows(self.parameters, dtypes)
+        memory = None
+        if name is not None and size >= LEAST_COMMON:
+            memory = self.communicator.common_memory(size, name=name)
+        self._is_common = memory is not None
+        return rows_in(self.pool.take(size) if memory is None else memory, self.parameters, dtypes)
 
     def _gather_kept(self, kept: list[np.ndarray]) -> None:
         """Gather what the ranks of ``few`` kept after forward."""
         assert self.few is not None
-        rows = take_rows(self.parameters, [array.dtype for array in kept], self.pool)
+        rows = self._take_rows([array.dtype for array in kept])
         outs = [array.reshape(self.few.size, -1) for array in rows]
         name = f"parameters of {self.name} again"
         self._gathering = self.few.start_all_gather_several(kept, outs, name=name), rows
         self._kept = []
 
-    def unshard(self) -> None:
+    def unshard(self, private: bool = False) -> None:
         """Gather the parameters and make them the attributes of the modules; collective."""
-        self.start_unshard()
+        self.start_unshard(private)
         if self._gathering is None:
             for parameter in self.parameters:
                 parameter.note_change()
@@ -151,7 +172,7 @@ class ParameterGroup:
         self._gathering = None
         self._rows = rows if self.few is not None else []
         for parameter, gathered in zip(self.parameters, rows, strict=True):
-            parameter.gathered(gathered)
+            parameter.gathered(gathered, read_only=self._is_common)
             parameter.show(parameter.whole)
         self._gathered = True
         self.saved.restore()

@@ -210,9 +210,12 @@ class ShardedParameter:
         moved = rows.reshape(-1)[: math.prod(self.moved)].reshape(self.moved)
         return np.moveaxis(moved, 0, self.axis)
 
-    def gathered(self, rows: np.ndarray) -> None:
-        """Make ``rows`` the value of the whole."""
+    def gathered(self, rows: np.ndarray, read_only: bool = False) -> None:
+        """Make ``rows`` the value of the whole, ``read_only`` if other ranks read them too."""
         array = np.ascontiguousarray(self.whole_of(rows))  # a copy if another axis than the first is split
+        if read_only and array.base is not None:
+            array = array.view()
+            array.flags.writeable = False
         if self._backend.array_type is not np.ndarray:
             array = self._backend.from_host(array, self._device)
         self.whole.raw = array

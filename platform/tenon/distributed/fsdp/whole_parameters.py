@@ -25,7 +25,7 @@ def gathered(module: Module, recurse: bool, writeback: bool, with_grads: bool) -
     before = {id(group): group.is_gathered for group in groups}
     for group in groups:
         group.reshard()  # shards may have been updated since they were gathered
-        group.unshard()
+        group.unshard(private=True)
         if with_grads:
             _gather_gradients(group)
     try:
