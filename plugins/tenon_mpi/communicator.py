@@ -180,6 +180,13 @@ class MpiCommunicator(Communicator):
         self.agree(engine.Call("all_gather", "memory", (size,), "bytes", name))
         return self._windows.common(size, self._memory.barrier)
 
+    def readable_memory(self, size: int, *, name: str | None = None) -> np.ndarray | None:
+        """In a shared window, if all ranks are on one node."""
+        if self._memory is None:
+            return None
+        self.agree(engine.Call("reduce_scatter", "memory", (size,), "bytes", name))
+        return self._windows.allocate_if_room(size, self._memory.barrier)
+
     def all_gather_several(
         self, arrays: engine.Arrays, outs: engine.Arrays, *, name: str | None = None
     ) -> engine.Work:
@@ -187,6 +194,19 @@ class MpiCommunicator(Communicator):
         if self._memory is not None:
             self._position = self._windows.common_position_of(outs)
         return super().all_gather_several(arrays, outs, name=name)
+
+    def reduce_scatter_several(
+        self,
+        arrays: engine.Arrays,
+        outs: engine.Arrays,
+        op: str = engine.ReduceOp.SUM,
+        *,
+        name: str | None = None,
+    ) -> engine.Work:
+        """Reduce; arrays in windows are read there by all ranks."""
+        if self._memory is not None:
+            self._position = self._windows.position_of_all(arrays)
+        return super().reduce_scatter_several(arrays, outs, op, name=name)
 
     def expect(self, source: np.ndarray, in_place: bool = False) -> None:
         """Before the comparison: stage a small array, or publish the position of one in a shared window."""

@@ -156,8 +156,15 @@ class SharedMemory:
     def reduce_scatter_several(
         self, sources: Sequence[np.ndarray], targets: Sequence[np.ndarray], op: engine.ReduceOp
     ) -> None:
-        """Stage columns of the rows of the other ranks; each rank reduces its own row."""
+        """Each rank reduces its own row of all sources, which it reads in their window; of others, columns of
+        the rows of the other ranks are staged."""
         size, own = self._size, self._rank
+        if self.barrier.common_position >= 0:
+            for source, target in zip(sources, targets, strict=True):
+                rows = [part[own] for part in self._windows.parts_like(self.barrier.common_position, source)]
+                for start, stop in pieces(target.size, target.dtype.itemsize, BLOCK_BYTES // size):
+                    engine.reduce_into([row[start:stop] for row in rows], op, target[start:stop])
+            return
         item = targets[0].dtype.itemsize if targets else 1
         others = [rank for rank in range(size) if rank != own]
         for parts in batches([target.size for target in targets], item * size, self._buffer_bytes):

@@ -115,23 +115,30 @@ class Windows:
         ]
         if fitting:
             return min(fitting, key=lambda one: one.size).take_bytes(size)
-        has_room = len(self._common) < MOST_COMMON and _has_room(size)
-        if not _on_all(barrier, int(has_room)):
+        if not _on_all(barrier, len(self._common) < MOST_COMMON and _has_room(size)):
             return None
         self._common.append(Window(self._mpi, self._node, size, common=True))
         return self._common[-1].take_bytes(size)
 
     def common_position_of(self, arrays: Sequence[np.ndarray]) -> int:
         """The position of the first of ``arrays``, if all of them are in one common window; else -1."""
-        if not self._common or not arrays:
-            return -1
-        starts = [each.__array_interface__["data"][0] for each in arrays]
-        for number, window in enumerate(self._common):
-            offset = starts[0] - window.start
-            if 0 <= offset < window.size:
-                inside = all(0 <= start - window.start < window.size for start in starts)
-                return number << 48 | offset if inside else -1
-        return -1
+        return _position_in(self._common, arrays)
+
+    def position_of_all(self, arrays: Sequence[np.ndarray]) -> int:
+        """The position of the first of ``arrays``, if all of them are in one window; else -1."""
+        return _position_in(self._windows, arrays)
+
+    def allocate_if_room(self, size: int, barrier: SharedBarrier) -> np.ndarray | None:
+        """``allocate`` of bytes; None if there is no room for a row of each rank."""
+        ranks = self._node.Get_size()
+        return self.allocate(size, np.dtype(np.uint8)) if _on_all(barrier, _has_room(size * ranks)) else None
+
+    def parts_like(self, position: int, array: np.ndarray) -> list[np.ndarray]:
+        """Every rank's array where this rank has ``array``, which is in the window of ``position``."""
+        window = self._windows[position >> 48]
+        offset = array.__array_interface__["data"][0] - window.start
+        flat = [row[offset : offset + array.nbytes].view(array.dtype) for row in window.rows]
+        return [each.reshape(array.shape) for each in flat]
 
     def position_of(self, array: np.ndarray) -> int:
         """The window and offset of contiguous ``array`` as one number, comparable between ranks.
@@ -165,6 +172,19 @@ def _on_all(barrier: SharedBarrier, flags: int) -> int:
     for word in barrier.words():
         flags &= word
     return flags
+
+
+def _position_in(windows: Sequence[Window], arrays: Sequence[np.ndarray]) -> int:
+    """The one of ``windows`` that has all ``arrays``, and the offset of the first in it; -1 if none has."""
+    if not windows or not arrays:
+        return -1
+    starts = [each.__array_interface__["data"][0] for each in arrays]
+    for number, window in enumerate(windows):
+        offset: int = starts[0] - window.start
+        if 0 <= offset < window.size:
+            inside = all(0 <= start - window.start < window.size for start in starts)
+            return number << 48 | offset if inside else -1
+    return -1
 
 
 def _has_room(size: int) -> bool:

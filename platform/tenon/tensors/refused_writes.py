@@ -40,8 +40,8 @@ def refuse_read_only(raw: Array, name: str, error: Exception) -> None:
     """Raise ArgumentError from ``error`` if the memory of ``raw`` cannot be written to."""
     if isinstance(raw, np.ndarray) and not raw.flags.writeable:
         raise ArgumentError(
-            f"{name}_: the memory of this tensor of shape {list(raw.shape)} is read-only{scopes.suffix()}. It is"
-            " a read-only NumPy array, or a parameter that fully_shard has gathered into memory which the ranks"
-            " of this host share. Work on a clone(), or change the parameter between steps: its shard, or the"
-            " whole in summon_full_params."
+            f"{name}_: the memory of this tensor of shape {list(raw.shape)} is read-only{scopes.suffix()}. It"
+            " is a read-only NumPy array, or a parameter that fully_shard has gathered into memory which the"
+            " ranks of this host share. Work on a clone(), or change the parameter between steps: its shard,"
+            " or the whole in summon_full_params."
         ) from error

@@ -260,6 +260,15 @@ except ArgumentError as error:
 else:
     raise AssertionError("a parameter that ranks have in common was modified")
 
+from tenon.distributed.fsdp.gradient_windows import GradientWindows
+
+windows = communicator.kept["fully_shard gradients"]
+assert isinstance(windows, GradientWindows) and windows.take(1000) is not None
+kept = windows.take(1000)
+assert windows.take(1000) is None  # someone has an array in it
+del kept
+assert windows.take(1000) is not None
+
 wrapped = FullyShardedDataParallel(torch.nn.Linear(600, 600, bias=False))
 with FullyShardedDataParallel.summon_full_params(wrapped), torch.no_grad():
     wrapped.weight.fill_(2)

@@ -57,7 +57,28 @@ mine = memory if rank else np.empty(4080 * size, np.uint8)
 floats, whole = gather(mine)
 assert (floats == expected).all()
 
+# What is reduced is read where it is; ranks that have it in other places copy.
+for dtype in (np.float32, np.float16, np.int32):
+    for op in ("sum", "mean") if dtype is not np.int32 else ("sum",):
+        for elsewhere in (None, size - 1):
+            item = np.dtype(dtype).itemsize
+            memory = communicator.readable_memory(size * 20 * item, name="rows")
+            if rank == elsewhere:
+                memory = np.empty(size * 20 * item, np.uint8)
+            some = memory[: size * 12 * item].view(dtype).reshape(size, 12)
+            more = memory[size * 12 * item :].view(dtype).reshape(size, 8)
+            some[...], more[...] = np.arange(size)[:, None] + rank, 10 * rank
+            outs = [np.empty(12, dtype), np.empty(8, dtype)]
+            communicator.reduce_scatter_several([some, more], outs, op, name="rows")
+            ranks = np.arange(size)
+            total = size if op == "mean" else 1
+            assert (outs[0] == (ranks + rank).sum() / total).all(), (dtype, op, elsewhere)
+            assert (outs[1] == (10 * ranks).sum() / total).all(), (dtype, op, elsewhere)
+            communicator.barrier(name="read")
+            del memory, some, more
+
 # No room: nobody gets any.
 window._has_room = lambda size: rank != 1
 assert communicator.common_memory(1 << 30, name="too much") is None
+assert communicator.readable_memory(1 << 30, name="too much") is None
 print("common", flush=True)

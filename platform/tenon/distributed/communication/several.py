@@ -52,6 +52,14 @@ class SeveralArrays:
         """
         return None
 
+    def readable_memory(self, size: int, *, name: str | None = None) -> np.ndarray | None:
+        """``size`` bytes of this rank's own that the others can read, or None where they cannot; collective.
+
+        ``reduce_scatter_several`` of ``arrays`` in it copies nothing. The ranks read them until the next
+        collective call begins: before, they must not be written to.
+        """
+        return None
+
     def all_gather_several(self, arrays: Arrays, outs: Arrays, *, name: str | None = None) -> Work:
         """Gather each of the flat ``arrays``: ``outs[i]`` is ``[size, n_i]``, with row r of rank r.
 
@@ -71,7 +79,7 @@ class SeveralArrays:
     ) -> Work:
         """Reduce each of ``arrays``, ``[size, n_i]``, over the ranks; rank r gets row r in ``outs[i]``.
 
-        All have one dtype. The contents of ``arrays`` are undefined afterwards.
+        All have one dtype. The contents of ``arrays`` are undefined afterwards, and see ``readable_memory``.
         """
         self._check_several(arrays, outs, "reduce_scatter_several")
         total = sum(out.size for out in outs)

@@ -43,7 +43,7 @@ class BufferPool:
             self._trim()
         if memory is None:
             memory = _aligned(needed)
-        holder = _Holder(memory)
+        holder = Holder(memory)
         weakref.finalize(holder, self._give_back, memory).atexit = False
         return np.asarray(holder)[:size]
 
@@ -69,7 +69,7 @@ class BufferPool:
             self._free.pop(0)
 
 
-class _Holder:
+class Holder:
     """Exports the memory of an array; NumPy arrays made from it, and their views, keep this object alive."""
 
     def __init__(self, memory: np.ndarray) -> None:

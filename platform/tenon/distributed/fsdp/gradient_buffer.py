@@ -10,10 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tenon.distributed.fsdp.buffers import BufferPool, padded_to_line
+from tenon.distributed.fsdp.gradient_windows import GradientWindows
 from tenon.distributed.fsdp.sharded_parameter import ShardedParameter
 from tenon.distributed.replicas.bucket_destination import MatmulInto
 from tenon.engine.types import Array, NumpyDType, OpNamespace
 
+COUNT_BYTES = 8
+"""Room for a number of each parameter and rank."""
 LARGE = 1 << 14
 """Elements of a matrix from which computing it in place pays off."""
 
@@ -21,17 +24,33 @@ LARGE = 1 << 14
 class GradientBuffer:
     """Rows ``[ranks, count]`` of each of ``parameters``, in one buffer of ``pool``."""
 
-    def __init__(self, parameters: Sequence[ShardedParameter], pool: BufferPool) -> None:
-        self._parameters, self._pool = parameters, pool
+    def __init__(
+        self, parameters: Sequence[ShardedParameter], pool: BufferPool, windows: GradientWindows
+    ) -> None:
+        self._parameters, self._pool, self._windows = parameters, pool, windows
         self._rows: list[np.ndarray] | None = None
+        self._rest = np.empty(0, np.uint8)
+        self.size = 0
+        """Bytes of the latest buffer."""
 
     def rows(self, index: int) -> np.ndarray:
         """The rows of parameter ``index``, of undefined content at first, in the dtype of its whole."""
         if self._rows is None:
             dtypes = [p.whole.raw.dtype for p in self._parameters]
-            buffer = self._pool.take(bytes_of_rows(self._parameters, dtypes))
-            self._rows = rows_in(buffer, self._parameters, dtypes)
+            used = bytes_of_rows(self._parameters, dtypes)
+            self.size = used + len(self._parameters) * self._parameters[0].ranks * COUNT_BYTES
+            buffer = self._windows.take(self.size)
+            if buffer is None:
+                buffer = self._pool.take(self.size)
+            self._rows, self._rest = rows_in(buffer, self._parameters, dtypes), buffer[used:]
         return self._rows[index]
+
+    def counts(self, used: Sequence[bool], dtype: np.dtype) -> np.ndarray:
+        """``used`` as numbers, the same row for each rank, behind the rows of the parameters."""
+        shape = self._parameters[0].ranks, len(used)
+        result = self._rest[: shape[0] * shape[1] * dtype.itemsize].view(dtype).reshape(shape)
+        result[...] = used
+        return result
 
     def write(self, index: int, gradient: np.ndarray | None) -> np.ndarray:
         """``gradient``, zeros for None, as rows; copied unless it was computed there."""
@@ -47,7 +66,7 @@ class GradientBuffer:
 
     def drop(self) -> None:
         """Forget the buffer; gradients that are views of it keep it."""
-        self._rows = None
+        self._rows, self._rest = None, np.empty(0, np.uint8)
 
 
 class ShardDestination:

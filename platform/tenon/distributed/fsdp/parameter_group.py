@@ -22,6 +22,7 @@ from tenon.distributed.fsdp.gradient_buffer import (
     bytes_of_rows,
     rows_in,
 )
+from tenon.distributed.fsdp.gradient_windows import GradientWindows
 from tenon.distributed.fsdp.policies import MixedPrecisionPolicy
 from tenon.distributed.fsdp.reduction import Reduction
 from tenon.distributed.fsdp.released import SavedWeights
@@ -97,7 +98,10 @@ class ParameterGroup:
         self._reducing: Reduction | None = None
         self.partial: np.ndarray | None = None
         """Gradients that were reduced over the shards, but not over the replicas yet."""
-        self.gradients = GradientBuffer(self.parameters, pool)
+        self.windows: GradientWindows = self.communicator.kept.setdefault(
+            "fully_shard gradients", GradientWindows(self.communicator)
+        )
+        self.gradients = GradientBuffer(self.parameters, pool, self.windows)
         for index, parameter in enumerate(self.parameters):
             destination = ShardDestination(self.gradients, index, parameter)
             parameter.whole.__dict__[DESTINATION] = destination

@@ -34,7 +34,7 @@ class Reduction:
             if parameter.held is not None:
                 parameter.whole_of(array)[...] += parameter.held
         size = group.communicator.size
-        rows.append(np.ascontiguousarray(np.broadcast_to(np.array(used, dtype), (size, len(used)))))
+        rows.append(group.gradients.counts(used, dtype))
         self._sums = (group.sums_only or group.divide_factor is not None) and dtype != np.float16
         """Whether the result is a sum; of float16, whose sums overflow, it is a mean."""
         self._rows, self._work = rows, Work(np.empty(0))
@@ -48,6 +48,7 @@ class Reduction:
         )
         if not group.communicator.overlaps:
             self._rows = []  # their buffer is free for the next module
+        group.windows.next(group.gradients.size)
 
     @property
     def _operation(self) -> ReduceOp:
