@@ -58,6 +58,21 @@ def test_an_interceptor_sees_every_op_and_the_program_goes_on_after(twins):
     assert len(compiled.programs) == 1
 
 
+def test_an_interceptor_that_its_thread_has_removed_passes_ops_on():
+    removed, other = Counter(), Counter()
+    SLOT.push(removed)
+    top = SLOT.top  # as another thread reads it, which is held up until the interceptor is gone
+    SLOT.pop(removed)
+
+    assert top.run(tenon.ops.mul, (tenon.ones(2), 3.0), {}).tolist() == [3, 3]
+    SLOT.push(other)
+    try:
+        assert top.run(tenon.ops.mul, (tenon.ones(2), 3.0), {}).tolist() == [3, 3]
+    finally:
+        SLOT.pop(other)
+    assert other.seen == ["mul"]
+
+
 def test_calls_under_anomaly_detection_are_eager(twins):
     model = tenon.compile(twins.mlp(), fullgraph=True)
     for i in range(5):

@@ -73,9 +73,12 @@ class Slot:
         return interceptor in self._stack
 
     def below(self, interceptor: Interceptor) -> OpFunction:
-        """``run`` of the interceptor under this one, or plain dispatch."""
+        """``run`` of the interceptor under this one, or plain dispatch.
+
+        If its thread has removed the interceptor since this one read ``top``: that of the one on top now.
+        """
         stack = self._stack
-        index = stack.index(interceptor)
+        index = stack.index(interceptor) if interceptor in stack else len(stack)
         return stack[index - 1].run if index else self.execute
 
     def watched(self) -> bool:
