@@ -130,6 +130,20 @@ def items_of_a_dict_in_a_wrapper(other):
         broadcast(values[key])
 
 
+def objects_by_keys_in_two_functions(other):
+    values = dict(zip("ab", pair(), strict=True))
+
+    def one():
+        for key in "ab":
+            dist.all_gather_object([None] * 3, values[key].tolist())
+
+    def another():
+        for key in "ba":
+            dist.all_gather_object([None] * 3, values[key].tolist())
+
+    (another if other else one)()
+
+
 def reversed_list_in_a_wrapper(other):
     values = list(pair())
     for each in reversed(values) if other else values:
@@ -259,6 +273,7 @@ CASES = {
             objects_in_branches,
             items_of_a_list,
             items_of_a_dict_in_a_wrapper,
+            objects_by_keys_in_two_functions,
             reversed_list_in_a_wrapper,
             lists_in_another_order,
             objects_that_hold_tensors,
@@ -355,6 +370,18 @@ def every_rank_in_turn(other):
             dist.broadcast(theirs, stage)
 
 
+def objects_of_each_functions_own(other):
+    def first(values):
+        for key in "ab":
+            dist.all_gather_object([None] * 3, values[key])
+
+    def second(found):
+        for key in "ba":
+            dist.all_gather_object([None] * 3, found[key])
+
+    (second if other else first)({"a": 1, "b": 2})
+
+
 def loops_over_all(other):
     values = list(pair())
     named = dict(zip("ab", values, strict=True))
@@ -378,6 +405,7 @@ LEGAL = {
         two_roles,
         a_missing_tensor,
         every_rank_in_turn,
+        objects_of_each_functions_own,
         loops_over_all,
     )
 }

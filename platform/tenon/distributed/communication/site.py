@@ -209,6 +209,9 @@ class Site:
             key = references.as_key(value)
             if key is not None and variable in step.labels:
                 found.numbers.append((f"{variable} =", key))
+                owner = step.owner_of_container(values)
+                if owner:
+                    found.owners[f"{variable} ="] = owner
             elif key is None and variable in step.loops:
                 found.subjects.append((variable, value))
         variables: Iterable[tuple[str, object]] = values.items()

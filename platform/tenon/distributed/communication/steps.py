@@ -65,6 +65,15 @@ class Step(NamedTuple):
         owner = variable.partition(".")[0]
         return owner in self.names or owner in self.code.co_freevars
 
+    def owner_of_container(self, values: Mapping[str, object]) -> str:
+        """The owner of the variable of which ``keys`` choose an item, if it is of a function around; else
+        empty."""
+        containers = self.passed - self.keys
+        if not containers or not all(map(self.is_outside, containers)):
+            return ""
+        owners = {self.owner_of(each, values) for each in containers}
+        return owners.pop() if len(owners) == 1 else ""
+
     def owner_of(self, variable: str, values: Mapping[str, object]) -> str:
         """The function, or the module, to which ``variable`` of this frame belongs."""
         owner, code = variable.partition(".")[0], self.code
