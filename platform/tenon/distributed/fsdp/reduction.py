@@ -41,7 +41,8 @@ class Reduction:
         if size == 1:
             self._outs = [r.reshape(-1) for r in rows]
             return
-        self._flat = np.empty(sum(r.shape[1] for r in rows), dtype)
+        count = sum(r.shape[1] for r in rows)
+        self._flat = group.pool.take(count * dtype.itemsize).view(dtype)
         self._outs = _parts(self._flat, [r.shape[1] for r in rows])
         self._work = group.communicator.start_reduce_scatter_several(
             rows, self._outs, self._operation, name=f"gradients of {group.name}"
