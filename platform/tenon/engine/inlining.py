@@ -31,13 +31,12 @@ def inlined(tail: OpFunction) -> Callable[[F], F]:
         definitions = _definitions(function.__code__.co_filename)
         if definitions is None:
             return function
-        parts = {name: _copy(definitions[name]) for name in (function.__name__, tail.__name__)}
-        host = parts[function.__name__]
-        host.body = [s for each in host.body for s in _statements(each, parts[tail.__name__])]
+        host = definitions[function.__name__]
+        host.body = [s for each in host.body for s in _statements(each, definitions[tail.__name__])]
         host.decorator_list = []
-        module = ast.fix_missing_locations(ast.Module([host], []))
         scope: dict[str, F] = {}
-        exec(compile(module, function.__code__.co_filename, "exec"), function.__globals__, scope)
+        code = compile(ast.Module([host], []), function.__code__.co_filename, "exec")
+        exec(code, function.__globals__, scope)
         result = scope[function.__name__]
         result.__annotations__ = function.__annotations__
         return result

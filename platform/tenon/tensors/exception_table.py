@@ -139,20 +139,32 @@ def with_handler(code: CodeType, name: str, retry: str) -> CodeType | None:
         return None
     own = code.co_code
     end, start = len(own), 2 * own[::2].index(_RESUME) + 2
-    handler = bytearray(_INSTRUCTIONS)
-    for position, load in enumerate(_LOADS):
-        handler[load + 1] = index + 2 * position
-    inside = [Entry(e.start + end, e.end + end, e.target + end, e.depth) for e in _INSIDE]
     line = code.co_firstlineno
     for _, _, each in code.co_lines():
         line = each or line
     return code.replace(
-        co_code=own + handler,
+        co_code=own + _instructions(index),
         co_names=(*code.co_names, name, retry),
-        co_exceptiontable=encoded(_all_to(end, entries(code), start, end) + inside),
+        co_exceptiontable=encoded(_all_to(end, entries(code), start, end)) + _inside(end),
         co_linetable=code.co_linetable + _lines(code.co_firstlineno - line),
         co_stacksize=max(code.co_stacksize, _template.__code__.co_stacksize),
     )
+
+
+@cache
+def _instructions(index: int) -> bytes:
+    """The handler's instructions for a function whose names ``index`` and ``index + 2`` (as operands of
+    ``LOAD_GLOBAL``) are those of the handler and of the function that repeats the call."""
+    handler = bytearray(_INSTRUCTIONS)
+    for position, load in enumerate(_LOADS):
+        handler[load + 1] = index + 2 * position
+    return bytes(handler)
+
+
+@cache
+def _inside(end: int) -> bytes:
+    """The handler's own exception table, encoded, where its instructions begin at ``end``."""
+    return encoded([Entry(e.start + end, e.end + end, e.target + end, e.depth) for e in _INSIDE])
 
 
 @cache
