@@ -1,4 +1,4 @@
-"""``fully_shard`` on real ranks: training, the bytes it sends, memory below the model's size, deaths."""
+"""``fully_shard`` on real ranks: training, memory below the model's size, deaths."""
 
 import re
 import sys
@@ -23,7 +23,7 @@ communicator = get_communicator()
 size = communicator.size
 base = net()
 losses, state = expected(base)
-shapes = [(size,)] + [(2, size // 2)] * (size > 2 and size % 2 == 0)
+shapes = [(size,)] + [(2, size // 2)] * (size % 2 == 0)
 for shape in shapes:
     model = shard(copy.deepcopy(base), mesh=init_device_mesh("cpu", shape), reshard_after_forward=True)
     optimizer = sgd(model)
@@ -41,7 +41,7 @@ if communicator.rank == 0:
     ("size", "communicator"),
     [
         (2, "mpi"),
-        (4, "mpi"),
+        pytest.param(4, "mpi", marks=pytest.mark.slow),
         pytest.param(3, "mpi-messages", marks=pytest.mark.slow),
         pytest.param(8, "mpi", marks=pytest.mark.slow),
     ],
@@ -61,48 +61,6 @@ def test_gathers_and_reductions_overlap_between_nodes():
     done = launch(4, ["-c", TRAINING], TENON_COMMUNICATOR="mpi", TENON_MPI_NODES="2")
 
     assert "equal on 4" in done.stdout, done.stdout + done.stderr
-
-
-BYTES = """
-import sys
-sys.path.insert(0, FOLDER)
-from models import *
-import numpy as np
-import tenon.distributed.communication.communicator as module
-from tenon.distributed import get_communicator
-
-communicator = get_communicator()
-size = communicator.size
-model = shard(net(width=64, blocks=4), reshard_after_forward=True)
-optimizer = sgd(model)
-step(model, optimizer, *batch())
-sent = []
-
-
-def count(group, call, perform, args):
-    item = 1 if call.dtype == "bytes" else np.dtype(call.dtype).itemsize
-    length = call.shape[1] if call.kind == "reduce_scatter" else call.shape[0]
-    sent.append((call.kind, length * item * (size - 1)))
-    group.agree(call)
-    return perform(*args)
-
-
-module.around_call = count
-step(model, optimizer, *batch())
-module.around_call = None
-parameters = sum(p.numel() for p in net(width=64, blocks=4).parameters())
-if communicator.rank == 0:
-    print(sorted({kind for kind, _ in sent}), len(sent), sum(n for _, n in sent) / (3 * 4 * parameters * (size - 1) / size))
-""".replace("FOLDER", repr(FOLDER))
-
-
-def test_a_step_sends_three_times_the_parameters():
-    done = launch(2, ["-c", BYTES])
-
-    kinds, calls, ratio = re.fullmatch(r"(\[.*\]) (\d+) ([\d.]+)\n", done.stdout).groups()
-    assert kinds == "['all_gather', 'reduce_scatter']"
-    assert int(calls) == 5 * 3  # of four blocks and the outermost module
-    assert 1 <= float(ratio) < 1.02  # sharded rows are padded, and each parameter has a flag
 
 
 DEATHS = """

@@ -5,6 +5,7 @@ import statistics
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tenon as torch
@@ -52,6 +53,36 @@ def test_losses_and_weights_are_those_of_plain_training(arrangement, recompute):
         assert statistics.mean(found) == pytest.approx(losses.pop(0), rel=1e-5)
     for _, found in results:
         assert_equal_states(found, state)
+
+
+def test_a_step_sends_three_times_the_parameters(monkeypatch):
+    sent, size = [], 2
+    counting = []
+
+    def count(group, call, perform, args):
+        if group.rank == 0 and counting:
+            item = 1 if call.dtype == "bytes" else np.dtype(call.dtype).itemsize
+            length = call.shape[1] if call.kind == "reduce_scatter" else call.shape[0]
+            sent.append((call.kind, length * item * (size - 1)))
+        group.agree(call)
+        return perform(*args)
+
+    def work(communicator):
+        model = shard(net(width=64, blocks=4), reshard_after_forward=True)
+        optimizer = sgd(model)
+        step(model, optimizer, *batch())
+        if communicator.rank == 0:
+            counting.append(True)
+        step(model, optimizer, *batch())
+
+    monkeypatch.setattr("tenon.distributed.communication.communicator.around_call", count)
+    run_ranks(size, work)
+
+    parameters = sum(p.numel() for p in net(width=64, blocks=4).parameters())
+    assert sorted({kind for kind, _ in sent}) == ["all_gather", "reduce_scatter"]
+    assert len(sent) == 5 * 3  # of four blocks and the outermost module
+    # Sharded rows are padded, and each parameter has a flag.
+    assert 1 <= sum(n for _, n in sent) / (3 * 4 * parameters * (size - 1) / size) < 1.02
 
 
 def test_parameters_gradients_and_optimizer_state_are_shards():

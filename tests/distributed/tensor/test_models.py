@@ -123,6 +123,8 @@ OPTIMIZERS = [
     "Rprop",
 ]
 OPTIMIZERS += ["Adafactor", "LBFGS", "Muon"]
+#: Iterations of a step, 20 by default.
+OPTIONS = {"LBFGS": {"max_iter": 4}}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -131,7 +133,7 @@ def test_optimizers_update_parts_as_they_update_the_whole(name):
     start, target = torch.randn(5, 4), torch.randn(5, 4)
 
     def steps(p, t):
-        optimizer = getattr(torch.optim, name)([p], lr=0.01)
+        optimizer = getattr(torch.optim, name)([p], lr=0.01, **OPTIONS.get(name, {}))
 
         def closure():
             optimizer.zero_grad()
