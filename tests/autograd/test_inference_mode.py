@@ -9,6 +9,8 @@ import pytest
 import tenon
 from tenon.errors import GradError
 
+pytestmark = pytest.mark.together
+
 
 def made(t):
     with t.inference_mode():

@@ -9,6 +9,8 @@ import tenon
 from tenon import ops
 from tenon_cpu.kernels import direct
 
+pytestmark = pytest.mark.together
+
 BACKEND = tenon.zeros(1)._backend
 NAN, INF = np.float32("nan"), np.float32("inf")
 

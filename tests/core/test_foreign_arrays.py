@@ -10,6 +10,8 @@ import pytest
 import tenon
 from tenon.errors import TenonError
 
+pytestmark = pytest.mark.together
+
 SECRET = 7.25
 
 

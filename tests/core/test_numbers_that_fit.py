@@ -8,6 +8,8 @@ import tenon
 import tenon.nn.functional as F
 from tenon.errors import DivisionByZeroError, DTypeError, UnsupportedDTypeError
 
+pytestmark = pytest.mark.together
+
 WHOLE = tenon.tensor([1, 2, 3], dtype=tenon.uint8)
 HALF = tenon.ones(3, dtype=tenon.float16)
 MASK = tenon.tensor([True, False, True])

@@ -14,7 +14,7 @@ from tenon import data
 from tenon.errors import DataError
 from tenon.utils.data import DistributedSampler
 
-pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # on machines of one core
+pytestmark = [pytest.mark.filterwarnings("ignore:This DataLoader will create"), pytest.mark.together]
 
 
 def taken_up(make, batches, seed=0):

@@ -6,7 +6,7 @@ import tenon
 from tenon import data
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 SAMPLERS = {
     "sequential": lambda lib, d: d.SequentialSampler(range(7)),

@@ -14,6 +14,8 @@ from tenon.export.bundle import load
 from tenon.testing.suites.reference_target import ReferenceTarget
 from tenon.testing.suites.target_models import MODELS
 
+pytestmark = pytest.mark.together
+
 
 @pytest.fixture(autouse=True)
 def _seed():

@@ -11,6 +11,8 @@ from tenon.export import capture, export, load, save, unflatten, verify
 from tenon.quantization import DynamicLSTM, StaticConv, StaticLinear
 from tenon.testing.suites.target_models import MODELS
 
+pytestmark = pytest.mark.together
+
 
 class Net(nn.Module):
     """Convolutions with a norm, a residual sum, and a linear layer that is called twice."""

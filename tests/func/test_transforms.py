@@ -8,8 +8,9 @@ from tenon.tensors.pytree import tree_leaves
 
 pytestmark = [
     pytest.mark.oracle,
-    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),  # torch's own
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Attempted to insert a get_attr Node:UserWarning"),
+    pytest.mark.together,
 ]
 
 

@@ -13,7 +13,7 @@ import tenon
 from tenon.nn.utils import rnn
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.oracle
+pytestmark = [pytest.mark.oracle, pytest.mark.together]
 
 
 def sequences(*lengths, tail=(2,), dtype="float32"):

@@ -7,6 +7,8 @@ import pytest
 import tenon
 from tenon import nn
 
+pytestmark = pytest.mark.together
+
 NAMES = ("a", "b", "c", "d")
 
 

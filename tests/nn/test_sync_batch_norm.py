@@ -9,6 +9,8 @@ from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import ModuleValueError
 from tenon.nn.parallel import DistributedDataParallel
 
+pytestmark = pytest.mark.together
+
 PLAIN = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
 SHAPES = {2: (3,), 3: (3, 5), 4: (3, 4, 2), 5: (3, 2, 2, 2)}
 

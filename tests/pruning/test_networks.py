@@ -7,6 +7,8 @@ from tenon import nn
 from tenon.compress.receipt import difference
 from tenon.nn.utils import parametrizations
 
+pytestmark = pytest.mark.together
+
 F = nn.functional
 
 

@@ -8,6 +8,8 @@ import tenon
 from tenon import nn
 from tenon.kernels.backend import backend_named
 
+pytestmark = pytest.mark.together
+
 CPU = type(backend_named("cpu"))
 LAYERS = {
     "Linear": (nn.Linear(16, 8), (2, 5, 16)),

@@ -12,6 +12,8 @@ from tenon.ops.quantized import int8_dynamic_linear as op
 from tenon_cpu.onednn import available, int8_dynamic
 from tenon_cpu.onednn.int8 import generated
 
+pytestmark = pytest.mark.together
+
 F = backend_named("cpu").raw
 needs_onednn = pytest.mark.skipif(not available(), reason="oneDNN is not available")
 needs_exact = pytest.mark.skipif(not generated(), reason="exact 8-bit products are generated for AVX2")

@@ -20,6 +20,8 @@ from tenon.quantization import (
 )
 from tenon.tensors.pytree import tree_leaves
 
+pytestmark = pytest.mark.together
+
 SPECS = ("int8-dynamic", "int8-weights", "int4-weights", "bfloat16-weights", "bfloat16")
 
 

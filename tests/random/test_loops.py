@@ -11,7 +11,10 @@ from tenon.random.mt19937 import MersenneTwister
 
 draws = pytest.importorskip("tenon_cpu.draws")
 jit = pytest.importorskip("tenon_cpu.jit.compiler.compile")
-pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+pytestmark = [
+    pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}"),
+    pytest.mark.together,
+]
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ import pytest
 import tenon
 from tenon import nn
 
+pytestmark = pytest.mark.together
+
 FOLDER = Path(nn.layers.__file__).parent
 #: PyTorch has it in the module of its family only.
 UNOFFERED = {"NonDynamicallyQuantizableLinear"}

@@ -10,6 +10,8 @@ import pytest
 
 from tenon import serialize
 
+pytestmark = pytest.mark.together
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "saving.md"
 MODULES = [
     "tenon.serialize",

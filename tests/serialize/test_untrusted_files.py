@@ -19,6 +19,8 @@ from tenon.errors import CheckpointError, UnsafeCheckpointError
 from tenon.serialize import load, save
 from tenon.tensors.creation.create import from_numpy
 
+pytestmark = pytest.mark.together
+
 
 def archive(tree: bytes, **records: bytes) -> io.BytesIO:
     """A ``.pt`` file around a pickle."""

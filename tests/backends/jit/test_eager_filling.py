@@ -11,7 +11,10 @@ from tenon.errors import IndexRangeError, ViewError
 from tenon_cpu.jit.compiler import compile as jit
 
 BACKEND = tenon.zeros(1)._backend
-pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+pytestmark = [
+    pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}"),
+    pytest.mark.together,
+]
 ODD = np.array([np.nan, -np.nan, np.inf, -np.inf, -0.0, 1e-40], np.float32)
 
 

@@ -14,7 +14,10 @@ from tenon_cpu.jit.loops import vectors
 
 BACKEND = tenon.zeros(1)._backend
 F = BACKEND.raw
-pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+pytestmark = [
+    pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}"),
+    pytest.mark.together,
+]
 
 NAN, INF = np.float32("nan"), np.float32("inf")
 #: Odd widths, a single row, a single column, more rows than a block.

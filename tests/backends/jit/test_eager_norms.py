@@ -10,7 +10,10 @@ from tenon import ops
 from tenon_cpu.jit.compiler import compile as jit
 
 BACKEND = tenon.zeros(1)._backend
-pytestmark = pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}")
+pytestmark = [
+    pytest.mark.skipif(not jit.available(), reason=f"kernels cannot be compiled: {jit.reason()}"),
+    pytest.mark.together,
+]
 #: One column; more columns than a block of them and more rows than a block of sums; one row.
 MATRICES = [(9001, 1), (301, 700), (1, 9001), (64, 256)]
 IMAGES = [(3, 5, 613), (1, 7, 37, 43), (200, 1, 50), (16, 600, 2), (100, 90)]

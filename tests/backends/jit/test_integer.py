@@ -11,7 +11,10 @@ from tenon_cpu.onednn.int8_dynamic import DynamicWords
 from tenon_cpu.onednn.int8_static import STEPS
 from tenon_cpu.onednn.int8_words import ConvolutionWords, LinearWords
 
-pytestmark = pytest.mark.skipif(not integer.usable(), reason="no AVX2, or no compiler")
+pytestmark = [
+    pytest.mark.skipif(not integer.usable(), reason="no AVX2, or no compiler"),
+    pytest.mark.together,
+]
 GEOMETRY = ("stride", "padding", "dilation", "groups")
 
 

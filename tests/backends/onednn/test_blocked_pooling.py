@@ -10,7 +10,10 @@ from tenon_cpu.onednn.layouts import PLAIN, Layout, blocked
 from tenon_cpu.onednn.runtime import available
 
 QUARTERS = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
-pytestmark = pytest.mark.skipif(not available() or blocked() == PLAIN, reason="no oneDNN, no blocks")
+pytestmark = [
+    pytest.mark.skipif(not available() or blocked() == PLAIN, reason="no oneDNN, no blocks"),
+    pytest.mark.together,
+]
 
 
 def in_blocks(x, block):

@@ -17,6 +17,8 @@ from tenon_cpu.onednn.library import OneDnnError, find
 from tenon_cpu.onednn.primitives import Primitive, packed, unpacked
 from tenon_cpu.onednn.runtime import available, runtime
 
+pytestmark = pytest.mark.together
+
 needed = pytest.mark.skipif(not available(), reason=available().reason)
 
 

@@ -18,6 +18,8 @@ from tenon.nn import Module, Parameter
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.plugins.manager import host
 
+pytestmark = pytest.mark.together
+
 
 class Weights(Module):
     """A matrix, a vector, and a gradient that the test decides."""

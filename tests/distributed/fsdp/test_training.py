@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from models import assert_equal_states, batch, expected, net, part, sgd, shard, step, whole
 
+pytestmark = pytest.mark.together
+
 #: Ranks, the shape of the mesh, options of fully_shard.
 ARRANGEMENTS = {
     "one rank": (1, (1,), {}),

@@ -12,6 +12,8 @@ from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import Replicate, Shard, distribute_module, distribute_tensor
 from tenon.errors import TenonWarning
 
+pytestmark = pytest.mark.together
+
 
 class Tagger(nn.Module):
     """Embeddings, a transformer layer and a linear head."""

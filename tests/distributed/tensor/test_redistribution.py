@@ -13,6 +13,8 @@ from tenon.distributed.tensor.sharded_array import ShardedArray
 from tenon.errors import UnsupportedError
 from tenon.kernels.backend import backend_named
 
+pytestmark = pytest.mark.together
+
 SHAPES = [(6, 4), (5, 7), (1, 3), (0, 2), (3,)]
 
 

@@ -12,6 +12,7 @@ import tenon
 pytestmark = [
     pytest.mark.oracle,
     pytest.mark.filterwarnings("ignore:.torch.jit.* is deprecated:DeprecationWarning"),
+    pytest.mark.together,
 ]
 
 

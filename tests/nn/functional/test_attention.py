@@ -8,6 +8,8 @@ import pytest
 import tenon
 from tenon.nn import functional as F
 
+pytestmark = pytest.mark.together
+
 
 @pytest.mark.oracle
 def test_attention_agrees(agree, rng):
