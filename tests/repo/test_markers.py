@@ -115,6 +115,36 @@ def test_cases_that_run_together_share_no_draws_no_marks_and_hide_no_skip(tmp_pa
     assert f"29 of 30 cases failed, also {also}" in done.stdout, done.stdout
 
 
+LIFECYCLE = """
+import pytest
+@pytest.fixture
+def bad_setup(): raise ValueError("no setup")
+@pytest.fixture
+def bad_teardown():
+    yield
+    raise ValueError("no teardown")
+@pytest.fixture
+def skipped(): pytest.skip("not here")
+def test_passes(): pass
+def test_setup(bad_setup): pass
+def test_teardown(bad_teardown): pass
+def test_skipped(skipped): pass
+"""
+
+
+@pytest.mark.parametrize("durations", [[], pytest.param(["--durations=9", "-vv"], marks=pytest.mark.slow)])
+def test_workers_report_every_setup_and_teardown_that_shows(tmp_path, durations):
+    shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_all.py").write_text(LIFECYCLE)
+    command = [sys.executable, "-m", "pytest", "-n", "1", "-p", "no:cacheprovider", *durations, "."]
+
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert "2 passed, 1 skipped, 2 errors" in done.stdout, done.stdout + done.stderr
+    assert "ValueError: no setup" in done.stdout and "ValueError: no teardown" in done.stdout
+    assert len(re.findall(r"s (?:setup|call|teardown) ", done.stdout)) == (9 if durations else 0), done.stdout
+
+
 class Worker:
     """The first of two workers, on one folder."""
 
