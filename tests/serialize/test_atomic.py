@@ -214,13 +214,20 @@ while True:
 """
 
 
-@pytest.mark.parametrize("suffix", [".pt", pytest.param(".safetensors", marks=pytest.mark.slow)])
-def test_kill_9_at_any_moment_leaves_a_valid_file(suffix, tmp_path):
+@pytest.mark.parametrize(
+    ("suffix", "kills"),
+    [
+        (".pt", 3),
+        pytest.param(".pt", 10, marks=pytest.mark.slow),
+        pytest.param(".safetensors", 10, marks=pytest.mark.slow),
+    ],
+)
+def test_kill_9_at_any_moment_leaves_a_valid_file(suffix, kills, tmp_path):
     path = tmp_path / f"m{suffix}"
     save({"number": 0, "w": from_numpy(np.zeros(3, np.float32))}, path)
     rng = np.random.default_rng(0)
 
-    for _ in range(6):
+    for _ in range(kills):
         process = subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE)
         process.stdout.readline()
         time.sleep(rng.uniform(0.0, 0.08))

@@ -134,3 +134,12 @@ def finished(tmp_path_factory):
 @pytest.fixture(scope="session")
 def make_project():
     return Project
+
+
+@pytest.fixture(scope="session")
+def one_epoch(tmp_path_factory):
+    """The folder of a project with a finished run of one epoch of its own model, ``run``, which no test changes."""
+    project = Project(tmp_path_factory.mktemp("epoch"))
+    done = project.train("my.toml", "--set", "epochs=1", "--set", "log.tensorboard=false", "--run", "run")
+    assert done.code == 0, done.err
+    return project.folder

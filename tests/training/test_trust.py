@@ -4,6 +4,7 @@ import hmac
 import json
 import os
 import pwd
+import shutil
 import sys
 import warnings
 
@@ -46,14 +47,13 @@ def call(*args):
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory, make_project):
+def trained(tmp_path_factory, one_epoch):
     """A project with a finished run of its own model, and the sections of its last checkpoint."""
-    project = make_project(tmp_path_factory.mktemp("trust"))
-    done = project.train("my.toml", "--set", "epochs=1", "--run", "run")
-    assert done.code == 0, done.err
-    (project.folder / "evil.py").write_text(EVIL)
-    (project.folder / "parts.py").write_text(PARTS)
-    return project.folder, read_latest(project.folder / "run" / "checkpoints")[1]
+    folder = tmp_path_factory.mktemp("trust") / "project"
+    shutil.copytree(one_epoch, folder)
+    (folder / "evil.py").write_text(EVIL)
+    (folder / "parts.py").write_text(PARTS)
+    return folder, read_latest(folder / "run" / "checkpoints")[1]
 
 
 @pytest.fixture
