@@ -168,10 +168,9 @@ class MpiCommunicator(Communicator):
         return self._progress.start(result, perform, self.step)
 
     def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
-        """Allocate in a shared window if reductions use shared memory, else privately."""
-        if self._reducer is self._messages:
-            return super().allocate(count, dtype)
-        return self._windows.allocate(count, dtype)
+        """Allocate in a shared window if reductions use shared memory and there is room, else privately."""
+        found = None if self._reducer is self._messages else self._windows.allocate(count, dtype)
+        return super().allocate(count, dtype) if found is None else found
 
     def common_memory(self, size: int, *, name: str | None = None) -> np.ndarray | None:
         """In a shared window, if all ranks are on one node."""
@@ -185,7 +184,7 @@ class MpiCommunicator(Communicator):
         if self._memory is None:
             return None
         self.agree(engine.Call("reduce_scatter", "memory", (size,), "bytes", name))
-        return self._windows.allocate_if_room(size, self._memory.barrier)
+        return self._windows.allocate(size, np.dtype(np.uint8))
 
     def all_gather_several(
         self, arrays: engine.Arrays, outs: engine.Arrays, *, name: str | None = None

@@ -33,6 +33,11 @@ INTER_NODE_BYTES = 4 << 20
 Between = Callable[[np.ndarray, engine.ReduceOp], None]
 
 
+def memory_of_rank() -> int:
+    """The bytes of the staging window that each rank of a node has."""
+    return LINE + 2 * STAGING_BYTES
+
+
 class SharedMemory:
     """Collectives of the ranks of ``node``, an mpi4py communicator whose ranks can share memory.
 

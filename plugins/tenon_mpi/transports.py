@@ -7,6 +7,7 @@ happens between several.
 
 from __future__ import annotations
 
+import warnings
 from typing import Protocol
 
 import numpy as np
@@ -14,8 +15,10 @@ import numpy as np
 from tenon.extend import Config, engine, errors
 from tenon_mpi.library import Mpi, MpiComm
 from tenon_mpi.messages import Messages
-from tenon_mpi.shared import SharedMemory
-from tenon_mpi.window import Windows
+from tenon_mpi.shared import SharedMemory, memory_of_rank
+from tenon_mpi.window import SHARED_FILES, SPARE, Windows, has_room, room
+
+ENLARGE = "Start a container with a larger one, as by `docker run --shm-size=1g`."
 
 
 class Reducer(Protocol):
@@ -64,13 +67,27 @@ def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> MpiComm:
 def choose(mpi: Mpi, comm: MpiComm, node: MpiComm, requested: str | None) -> str:
     """Return the name of the transport that suits the placement of the ranks; a collective call.
 
-    Every rank gets the same result.
+    Every rank gets the same result: messages, and a warning, where a node has no room for shared memory.
 
     CommunicatorError if the ``requested`` one is impossible there.
     """
-    sizes = np.empty(comm.Get_size(), np.int64)
-    comm.Allgather(np.array([node.Get_size()], np.int64), sizes)
-    return choose_among(sizes, requested)
+    found = np.empty((comm.Get_size(), 2), np.int64)
+    needed = node.Get_size() * memory_of_rank()
+    comm.Allgather(np.array([node.Get_size(), has_room(needed)], np.int64), found)
+    chosen = choose_among(found[:, 0], requested)
+    if chosen == "messages" or found[:, 1].all():
+        return chosen
+    lacking = (
+        f"{SHARED_FILES} has {room() / 1e6:.0f} MB left, and collectives of {node.Get_size()} ranks in shared"
+        f" memory need {(needed + SPARE) / 1e6:.0f} MB"
+    )
+    if requested is not None:
+        raise errors.CommunicatorError(f"mpi-{requested}: {lacking}. {ENLARGE} Or use mpi-messages.")
+    if comm.Get_rank() == 0:
+        warnings.warn(
+            f"{lacking}. They are sent as messages, which takes longer. {ENLARGE}", errors.TenonWarning, 2
+        )
+    return "messages"
 
 
 def choose_among(sizes: np.ndarray, requested: str | None) -> str:

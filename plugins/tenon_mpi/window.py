@@ -7,6 +7,7 @@ Beside windows of a row for each rank it has common ones, of one row for all of 
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ CACHED_POSITIONS = 256
 """Size of the cache of positions of arrays."""
 
 
+SPARE = 4 << 20
+"""Bytes of shared memory that are left to others."""
 MOST_COMMON = 62
 """Number of common windows: the bits of a word that ranks compare."""
 SHARED_FILES = "/dev/shm"
@@ -42,6 +45,8 @@ class Window:
         self.rank = 0 if common else node.Get_rank()
         self.start = int(self.rows[self.rank].ctypes.data)
         self.dropped = False
+        if own:
+            self.rows[self.rank][...] = 0  # takes its pages now, so that the room that is left is known
 
     def take(self, count: int, dtype: np.dtype) -> np.ndarray:
         """This rank's row as an array of zeros; ``dropped`` is set once the array and its views are gone."""
@@ -84,16 +89,22 @@ class Windows:
         self._common: list[Window] = []
         self._positions: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
 
-    def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
-        """Allocate a zeroed 1-D array in shared memory; collective over the ranks of the node."""
+    def allocate(self, count: int, dtype: np.dtype) -> np.ndarray | None:
+        """Allocate a zeroed 1-D array in shared memory; collective over the ranks of the node.
+
+        None on all of them if there is no room for a row of each.
+        """
         needed = count * dtype.itemsize
-        free = np.array([window.dropped for window in self._windows], np.uint8)
+        room = has_room(needed * self._node.Get_size())
+        free = np.array([*(window.dropped for window in self._windows), room], np.uint8)
         self._node.Allreduce(self._mpi.IN_PLACE, free, self._mpi.MIN)
         fitting = [
-            w for w, f in zip(self._windows, free, strict=True) if f and needed <= w.size <= 2 * needed
+            w for w, f in zip(self._windows, free[:-1], strict=True) if f and needed <= w.size <= 2 * needed
         ]
         if fitting:
             window = min(fitting, key=lambda one: one.size)
+        elif not free[-1]:
+            return None
         else:
             window = Window(self._mpi, self._node, needed)
             self._windows.append(window)
@@ -115,7 +126,7 @@ class Windows:
         ]
         if fitting:
             return min(fitting, key=lambda one: one.size).take_bytes(size)
-        if not _on_all(barrier, len(self._common) < MOST_COMMON and _has_room(size)):
+        if not _on_all(barrier, len(self._common) < MOST_COMMON and has_room(size)):
             return None
         self._common.append(Window(self._mpi, self._node, size, common=True))
         return self._common[-1].take_bytes(size)
@@ -127,11 +138,6 @@ class Windows:
     def position_of_all(self, arrays: Sequence[np.ndarray]) -> int:
         """The position of the first of ``arrays``, if all of them are in one window; else -1."""
         return _position_in(self._windows, arrays)
-
-    def allocate_if_room(self, size: int, barrier: SharedBarrier) -> np.ndarray | None:
-        """``allocate`` of bytes; None if there is no room for a row of each rank."""
-        ranks = self._node.Get_size()
-        return self.allocate(size, np.dtype(np.uint8)) if _on_all(barrier, _has_room(size * ranks)) else None
 
     def parts_like(self, position: int, array: np.ndarray) -> list[np.ndarray]:
         """Every rank's array where this rank has ``array``, which is in the window of ``position``."""
@@ -187,13 +193,18 @@ def _position_in(windows: Sequence[Window], arrays: Sequence[np.ndarray]) -> int
     return -1
 
 
-def _has_room(size: int) -> bool:
-    """Whether shared memory has twice as many bytes left; True where nothing tells."""
+def has_room(size: int) -> bool:
+    """Whether shared memory has as many bytes left, and some more; True where nothing tells."""
+    return size + SPARE <= room()
+
+
+def room() -> float:
+    """The bytes that are left of shared memory; infinite where nothing tells."""
     try:
         found = os.statvfs(SHARED_FILES)
     except (AttributeError, OSError):
-        return True
-    return found.f_bavail * found.f_frsize >= 2 * size
+        return math.inf
+    return found.f_bavail * found.f_frsize
 
 
-__all__ = ["Window", "Windows"]
+__all__ = ["SHARED_FILES", "SPARE", "Window", "Windows", "has_room", "room"]

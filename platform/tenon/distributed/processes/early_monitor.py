@@ -204,7 +204,7 @@ def _report(ranks: Ranks, ended: list[tuple[int, int | None]], size: int, output
     if not causes:
         return False
     rank, status, _ = process_state.first_cause(causes)
-    reason = f"was killed by {signal.Signals((status or 0) & 0x7F).name}"
+    reason = process_state.killed_by((status or 0) & 0x7F)
     text = report.describe_death(rank, size, os.uname().nodename, None, reason, DETAILS)
     for output in (2, *outputs):
         try:

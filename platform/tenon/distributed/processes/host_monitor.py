@@ -213,7 +213,7 @@ class HostMonitor:
         certain = process_state.consequence(status, note) == 0
         code = None if status is None or number else status >> 8
         if number:
-            reason = f"was killed by {_name(number)}"
+            reason = process_state.killed_by(number)
         elif note.startswith("called"):
             reason, _, note = note.partition("\n")
         elif code is not None:
@@ -245,7 +245,7 @@ class HostMonitor:
             return
         if not self.reported and self.table.reporter is None:
             number = 0 if status is None else status & 0x7F
-            how = f"was killed by {_name(number)}" if number else "ended"
+            how = f"was killed by {process_state.signal_name(number)}" if number else "ended"
             reason = f"lost its launcher: {who} {how}"
             self._report_death(living[0], reason, None, None, "", certain=False, directly=True)
         for rank in living:  # `tenon train` saves and ends, a plain script ends
@@ -289,8 +289,8 @@ class HostMonitor:
         text = report.describe_death(rank, self.size, host, step, reason, details)
         self._write(text, directly=directly)
         line = failure_record.line_of(note) or failure_record.line_of(details)
-        self._record(rank, reported=True, reason=reason, signal=_name(number) if number else None,
-                     status=code, line=line, report=text)  # fmt: skip
+        name = process_state.signal_name(number) if number else None
+        self._record(rank, reported=True, reason=reason, signal=name, status=code, line=line, report=text)
 
     def _write(self, text: str, *, directly: bool = False) -> None:
         """Write to standard error: through the launcher, or ``directly`` to its own where it ends itself.
@@ -339,7 +339,7 @@ class HostMonitor:
             number = 0 if status is None else status & 0x7F
             self._record(
                 rank, reported=False, reason=f"ended with the job, after the failure of rank {reporter}",
-                signal=_name(number) if number else None,
+                signal=process_state.signal_name(number) if number else None,
                 status=status >> 8 if status is not None and not number else None,
                 line=failure_record.line_of(beat.stack) if beat.stack else None,
             )  # fmt: skip
@@ -354,13 +354,6 @@ def describe(beat: Heartbeat, *, with_stack: bool) -> str:
     stack = f" It was at:\n{beat.stack}" if beat.stack and with_stack else ""
     doing = "in a collective" if beat.waiting else "computing"
     return f"process {beat.process} was {doing} {age} its end was noticed.{call}{stack}\n"
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def main() -> None:

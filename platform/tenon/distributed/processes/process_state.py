@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 PROXY = "hydra_pmi_proxy"
 OPEN_MPI = {"orterun", "orted", "prterun", "prte", "prted"}
 LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", PROXY} | OPEN_MPI
-SEGMENT = "/dev/shm/sm_segment."
+SHARED_MEMORY = "/dev/shm"
+SEGMENT = f"{SHARED_MEMORY}/sm_segment."
+SMALL = 128 << 20
+"""Bytes of shared memory that MPI may use up."""
 RANK_VARIABLES = ("PMI_RANK=", "OMPI_COMM_WORLD_RANK=")
 """The environment variables in which launchers tell a process its rank."""
 FROM_LAUNCHER = (signal.SIGKILL, signal.SIGTERM)
@@ -176,3 +179,27 @@ def consequence(status: int | None, note: str) -> int:
         return 1 if number in FROM_LAUNCHER else 0
     # What MPI's error handler and programs that handle the launcher's SIGTERM exit with.
     return 2 if (status >> 8) - 128 in FROM_LAUNCHER else 0
+
+
+def signal_name(number: int) -> str:
+    """``"SIGSEGV"``."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def killed_by(number: int) -> str:
+    """``"was killed by SIGSEGV"``, with a hint if memory that ranks share may have run out.
+
+    MPI has such memory in ``/dev/shm``, and writing beyond what there is of it kills a process.
+    """
+    reason = f"was killed by {signal_name(number)}"
+    found = os.statvfs(SHARED_MEMORY) if os.path.exists(SHARED_MEMORY) else None
+    size = 0 if found is None else found.f_blocks * found.f_frsize
+    if number not in (signal.SIGBUS, signal.SIGSEGV) or not 0 < size <= SMALL:
+        return reason
+    return (
+        f"{reason}, perhaps as {SHARED_MEMORY} has only {size >> 20} MB (a container gets a larger one by"
+        " `docker run --shm-size=1g`)"
+    )
