@@ -29,13 +29,10 @@ WHOLE_BYTES = 32 << 10
 barrier. Every rank reduces all of it."""
 INTER_NODE_BYTES = 4 << 20
 """Staging buffer and block length where slices are sent on to other nodes: a message costs more there."""
+MEMORY_OF_RANK = {"shared": LINE + 2 * STAGING_BYTES, "hierarchical": 2 * (LINE + 2 * INTER_NODE_BYTES)}
+"""Bytes of the staging windows of each rank of a node, by transport; of two communicators between nodes."""
 #: Reduces a slice over the nodes, in place.
 Between = Callable[[np.ndarray, engine.ReduceOp], None]
-
-
-def memory_of_rank() -> int:
-    """The bytes of the staging window that each rank of a node has."""
-    return LINE + 2 * STAGING_BYTES
 
 
 class SharedMemory:

@@ -15,7 +15,7 @@ import numpy as np
 from tenon.extend import Config, engine, errors
 from tenon_mpi.library import Mpi, MpiComm
 from tenon_mpi.messages import Messages
-from tenon_mpi.shared import SharedMemory, memory_of_rank
+from tenon_mpi.shared import MEMORY_OF_RANK, SharedMemory
 from tenon_mpi.window import SHARED_FILES, SPARE, Windows, has_room, room
 
 ENLARGE = "Start a container with a larger one, as by `docker run --shm-size=1g`."
@@ -71,15 +71,16 @@ def choose(mpi: Mpi, comm: MpiComm, node: MpiComm, requested: str | None) -> str
 
     CommunicatorError if the ``requested`` one is impossible there.
     """
-    found = np.empty((comm.Get_size(), 2), np.int64)
-    needed = node.Get_size() * memory_of_rank()
-    comm.Allgather(np.array([node.Get_size(), has_room(needed)], np.int64), found)
+    ranks = node.Get_size()
+    found = np.empty((comm.Get_size(), 1 + len(MEMORY_OF_RANK)), np.int64)
+    own = [ranks, *(has_room(ranks * needed) for needed in MEMORY_OF_RANK.values())]
+    comm.Allgather(np.array(own, np.int64), found)
     chosen = choose_among(found[:, 0], requested)
-    if chosen == "messages" or found[:, 1].all():
+    if chosen == "messages" or found[:, 1 + list(MEMORY_OF_RANK).index(chosen)].all():
         return chosen
     lacking = (
-        f"{SHARED_FILES} has {room() / 1e6:.0f} MB left, and collectives of {node.Get_size()} ranks in shared"
-        f" memory need {(needed + SPARE) / 1e6:.0f} MB"
+        f"{SHARED_FILES} has {room() / 1e6:.0f} MB left, and collectives of {ranks} ranks in shared"
+        f" memory need {(ranks * MEMORY_OF_RANK[chosen] + SPARE) / 1e6:.0f} MB"
     )
     if requested is not None:
         raise errors.CommunicatorError(f"mpi-{requested}: {lacking}. {ENLARGE} Or use mpi-messages.")
