@@ -114,7 +114,7 @@ def values_of(x: np.ndarray, kind: str, operand: Operand) -> np.ndarray:
         if kind in "pqd":
             whole = np.where(whole == 0, 1, whole)
         whole = np.abs(whole) if dtype == "uint8" else whole
-        return np.asarray(np.sort(whole) if kind == "s" else whole).astype(dtype)
+        return np.asarray(np.sort(whole) if kind == "s" and whole.ndim else whole).astype(dtype)
     if operand.large:
         x = x * 200
     return np.asarray(x).astype({"float16": "float16", "float64": "float64"}.get(dtype, "float32"))
