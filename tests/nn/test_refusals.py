@@ -243,3 +243,22 @@ def test_evaluating_batch_norms_refuse_forward_gradients_of_statistics_only_with
         F.batch_norm(make_dual(x, x), mean, variance)
         with pytest.raises(RuntimeError, match="not differentiable wrt running_mean"):
             F.batch_norm(make_dual(x, x), mean, make_dual(variance, variance))
+
+
+def test_normalisations_refuse_integers_whose_results_would_be_truncated():
+    means, scales = tenon.zeros(2), ONES(2)
+
+    for dtype, name in ((tenon.int8, "Char"), (tenon.bool, "Bool"), (tenon.complex64, "ComplexFloat")):
+        for training in (False, True):
+            with pytest.raises(NotImplementedError, match=f"\"batch_norm\" not implemented for '{name}'"):
+                F.batch_norm(ONES(3, 2).to(dtype), means, scales, training=training)
+        for function, options in ((F.instance_norm, ()), (F.layer_norm, (4,)), (F.group_norm, (1,))):
+            words = f"\"{function.__name__}\" not implemented for '{name}'"
+            with pytest.raises(NotImplementedError, match=words):
+                function(ONES(3, 2, 4).to(dtype), *options)
+    with pytest.raises(
+        RuntimeError, match=r"running_var should be of a float dtype, as the input is; got torch\.i"
+    ):
+        F.batch_norm(ONES(3, 2), means, scales.long(), training=True)
+    with pytest.raises(RuntimeError, match="weight should be of a float dtype"):
+        F.batch_norm(ONES(3, 2), means, scales, scales.long())

@@ -13,7 +13,7 @@ from tenon.autograd import forward_ad
 from tenon.compat.node_names import titled
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.op import table as f
-from tenon.errors import GradError, ModuleValueError, ShapeError, UnsupportedDTypeError
+from tenon.errors import DTypeError, GradError, ModuleValueError, ShapeError, UnsupportedDTypeError
 from tenon.ops.dtype_queries import is_short, matching, widened
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.memory_formats import like, with_gradient_in_format
@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 _VECTORS = ("running_mean", "running_var", "weight", "bias")
+
+
+def _need_floats(name: str, input: Tensor, kinds: str = "fV") -> None:
+    """Raise UnsupportedDTypeError unless ``input`` is of floats: normalised integers would be truncated."""
+    if input.raw.dtype.kind not in kinds:
+        kind = scalar_name(FROM_NUMPY[input.raw.dtype])
+        raise UnsupportedDTypeError(f"\"{name}\" not implemented for '{kind}'. Use .float().")
 
 
 def batch_norm(
@@ -64,9 +71,15 @@ def _channel_norm(
     """Return batch norm with any ``eps``: instance norm allows zero, batch norm does not."""
     shape = input.raw.shape
     channels = shape[1] if len(shape) > 1 else 0
+    _need_floats("batch_norm", input)
     for name, value in zip(_VECTORS, (running_mean, running_var, weight, bias), strict=True):
         if value is not None and value.raw.shape != (channels,):
             raise ShapeError(f"{name} should contain {channels} elements not {value.raw.size}")
+        if value is not None and value.raw.dtype.kind not in "fV":
+            raise DTypeError(
+                f"mixed dtype: {name} should be of a float dtype, as the input is; got {value.dtype}."
+                f" Use {name}.float()."
+            )
     if len(shape) < 2 and not math.prod(shape):
         return input.clone()
     if not training:
@@ -120,6 +133,7 @@ def instance_norm(
         raise ModuleValueError(
             f"Expected more than 1 spatial element when training, got input size torch.Size({list(shape)})"
         )
+    _need_floats("instance_norm", input)
     if running_mean is running_var is None:
         # Normalising rows of a matrix is faster than channels of one sample (0.4 instead of 0.8 ms).
         planes = input.reshape(batch * channels, math.prod(shape[2:]))
@@ -163,6 +177,7 @@ def layer_norm(
                 f"Expected {name} to be of same shape as normalized_shape, but got {name} of shape "
                 f"{list(value.raw.shape)} and normalized_shape = {list(sizes)}"
             )
+    _need_floats("layer_norm", input)
     return f.layer_norm(input, weight, bias, rank=rank, eps=float(eps))
 
 
@@ -190,10 +205,7 @@ def rms_norm(
     if x is not input and weight is not None:
         weight = f.ordered(weight)
     wide = f.cast(x, dtype=np.float32) if is_short(x) else x
-    if wide.raw.dtype.kind not in "fc":
-        raise UnsupportedDTypeError(
-            f"\"rms_norm\" not implemented for '{scalar_name(FROM_NUMPY[wide.raw.dtype])}'. Use .float()."
-        )
+    _need_floats("rms_norm", wide, "fc")
     eps = float(np.finfo(wide.raw.dtype).eps) if eps is None else eps
     axes = tuple(range(len(shape) - len(sizes), len(shape)))
     result = wide * f.rsqrt(f.add(f.mean(f.square(wide), axes=axes, keepdims=True), eps))
@@ -222,6 +234,7 @@ def group_norm(
             f"Expected more than 1 value per channel when training, got input size torch.Size({list(shape)}):"
             " one value has no spread to divide by."
         )
+    _need_floats("group_norm", input)
     x = with_gradient_in_format(input)
     if is_short(x):  # computed in float32 and rounded once, as in PyTorch
         x, weight, bias = widened(f, x, weight, bias)
