@@ -276,3 +276,21 @@ def test_grad_fn_prints_as_in_torch(rng):
         names.append([loss.grad_fn.name() for loss in losses])
 
     assert names[0] == names[1]
+
+
+def test_programs_return_nan_for_values_that_eager_mode_refuses():
+    calls = {
+        tenon.nn.functional.gaussian_nll_loss: lambda x, v: (x, x, v),
+        tenon.nn.functional.binary_cross_entropy: lambda x, v: (v, x),
+    }
+    for function, arguments in calls.items():
+        compiled = tenon.compile(function)
+        x, right, wrong = tenon.zeros(2), tenon.tensor([0.5, 1.0]), tenon.tensor([0.5, -1.0])
+        for _ in range(4):
+            expected = function(*arguments(x, right))
+            assert tenon.allclose(compiled(*arguments(x, right)), expected)
+
+        assert compiled.programs
+        with pytest.raises(RuntimeError):
+            function(*arguments(x, wrong))
+        assert compiled(*arguments(x, wrong)).isnan()

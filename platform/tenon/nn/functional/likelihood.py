@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
+from tenon.engine.watchers import WATCHERS
 from tenon.errors import ModuleValueError
 from tenon.nn.functional.arguments import clamped_from_below, reduction_of
 from tenon.nn.functional.loss import extent
@@ -30,7 +31,8 @@ def gaussian_nll_loss(
     """``(log(var) + (input - target)^2 / var) / 2``, plus ``log(2 pi) / 2`` if ``full``.
 
     ``var`` is a number, or has ``input``'s shape, that shape without the last axis, or with 1 for one size.
-    It is clamped to at least ``eps``; the clamp does not change its gradient.
+    It is clamped to at least ``eps``; the clamp does not change its gradient. ModuleValueError if one is
+    negative; NaN in a compiled or captured function, which raises no errors for values.
     """
     variance: Tensor = full_like(input, var) if isinstance(var, float) else var
     only_tensors(input, variance)
@@ -45,6 +47,8 @@ def gaussian_nll_loss(
     minimum = extent(variance)[0]
     if minimum < 0:
         raise ModuleValueError(f"var has negative entry/entries: the smallest is {minimum:.6g}")
+    if WATCHERS.recorder is not None and variance.raw.dtype.kind in "fV":
+        variance = f.where(f.lt(variance, 0), math.nan, variance)
     variance = clamped_from_below(variance, eps)
     losses = 0.5 * (variance.log() + (input - target) ** 2 / variance)
     return reduced(f, losses + 0.5 * math.log(2 * math.pi) if full else losses, mode)
