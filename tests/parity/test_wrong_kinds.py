@@ -36,6 +36,37 @@ FLAGS = {
     "nanmedian(): argument 'keepdim'": lambda v: ONES.nanmedian(1, keepdim=v),
     "mode(): argument 'keepdim'": lambda v: ONES.mode(1, keepdim=v),
     "kthvalue(): argument 'keepdim'": lambda v: ONES.kthvalue(1, 1, keepdim=v),
+    "max(): argument 'keepdim' ": lambda v: ONES.max(axis=1, keepdims=v),
+    "sum(): argument 'keepdim'": lambda v: ONES.sum(1, keepdim=v),
+    "sum(): argument 'keepdim' ": lambda v: ONES.sum(1, True, keepdims=v),
+    "mean(): argument 'keepdim'": lambda v: ONES.mean(1, v),
+    "prod(): argument 'keepdim'": lambda v: ONES.prod(1, v),
+    "prod(): argument 'keepdim' ": lambda v: tenon.prod(ONES, axis=1, keepdims=v),
+    "nansum(): argument 'keepdim'": lambda v: ONES.nansum(1, v),
+    "nanmean(): argument 'keepdim'": lambda v: ONES.nanmean(1, v),
+    "var(): argument 'keepdim'": lambda v: ONES.var(1, keepdim=v),
+    "std(): argument 'keepdim'": lambda v: ONES.std(1, keepdim=v),
+    "var(): argument 'unbiased'": lambda v: ONES.var(1, unbiased=v),
+    "std(): argument 'unbiased'": lambda v: ONES.std(1, v),
+    "var_mean(): argument 'keepdim'": lambda v: tenon.var_mean(ONES, 1, keepdim=v),
+    "std_mean(): argument 'keepdim'": lambda v: tenon.std_mean(ONES, 1, keepdim=v),
+    "logsumexp(): argument 'keepdim'": lambda v: ONES.logsumexp(1, v),
+    "amax(): argument 'keepdim'": lambda v: ONES.amax(1, v),
+    "amin(): argument 'keepdim'": lambda v: ONES.amin(1, v),
+    "aminmax(): argument 'keepdim'": lambda v: ONES.aminmax(dim=1, keepdim=v),
+    "argmax(): argument 'keepdim'": lambda v: ONES.argmax(1, v),
+    "argmin(): argument 'keepdim'": lambda v: ONES.argmin(1, v),
+    "any(): argument 'keepdim'": lambda v: ONES.any(1, v),
+    "all(): argument 'keepdim'": lambda v: ONES.all(1, v),
+    "norm(): argument 'keepdim'": lambda v: ONES.norm(2, 1, v),
+    "quantile(): argument 'keepdim'": lambda v: ONES.quantile(0.5, 1, v),
+    "nanquantile(): argument 'keepdim'": lambda v: ONES.nanquantile(0.5, 1, v),
+    "hash_tensor(): argument 'keepdim'": lambda v: ONES.hash_tensor(1, keepdim=v),
+    "linalg_vector_norm(): argument 'keepdim'": lambda v: tenon.linalg.norm(ONES, dim=1, keepdim=v),
+    "linalg_matrix_norm(): argument 'keepdim'": lambda v: tenon.linalg.matrix_norm(ONES, 2, keepdim=v),
+    "pairwise_distance(): argument 'keepdim'": lambda v: F.pairwise_distance(ONES, ONES, keepdim=v),
+    "to(): argument 'copy'": lambda v: ONES.to(tenon.float64, copy=v),
+    "to(): argument 'non_blocking'": lambda v: ONES.to("cpu", non_blocking=v),
     "sort(): argument 'descending'": lambda v: ONES.sort(descending=v),
     "argsort(): argument 'descending'": lambda v: ONES.argsort(descending=v),
     "topk(): argument 'largest'": lambda v: ONES.topk(1, largest=v),
@@ -44,6 +75,14 @@ FLAGS = {
     "interpolate(): argument 'align_corners'": lambda v: F.interpolate(
         ONES, scale_factor=2, mode="bilinear", align_corners=v
     ),
+}
+
+#: Those that may be None.
+OPTIONAL = {
+    "interpolate(): argument 'align_corners'",
+    "sum(): argument 'keepdim' ",
+    "var(): argument 'unbiased'",
+    "std(): argument 'unbiased'",
 }
 
 
@@ -59,12 +98,55 @@ def test_a_float_is_no_integer(words):
 @pytest.mark.parametrize("words", FLAGS)
 def test_only_bools_are_flags(words):
     for value in ("a", 1.5, 2, None, [1]):
-        if value is None and "align_corners" in words:
+        if value is None and words in OPTIONAL:
             continue
         with pytest.raises(TypeError) as raised:
             FLAGS[words](value)
-        assert f"{words} must be bool, not {type(value).__name__}" in str(raised.value)
+        assert f"{words.strip()} must be bool, not {type(value).__name__}" in str(raised.value)
     FLAGS[words](np.bool_(True))
+
+
+def test_only_bools_and_integers_are_flags_of_backward_passes():
+    def run(pass_of):
+        x = tenon.ones(2, requires_grad=True)
+        pass_of((x * x).sum(), x)
+        return x.grad
+
+    passes = {
+        ("backward", "retain_graph"): lambda y, x, v: y.backward(retain_graph=v),
+        ("backward", "create_graph"): lambda y, x, v: tenon.autograd.backward([y], create_graph=v),
+        **{
+            ("grad", name): lambda y, x, v, name=name: tenon.autograd.grad(y, x, **{name: v})
+            for name in (
+                "retain_graph", "create_graph", "allow_unused", "materialize_grads", "is_grads_batched"
+            )
+        },
+    }  # fmt: skip
+
+    for (function, name), call in passes.items():
+        for value in ("a", 1.0, [1]):
+            with pytest.raises(TypeError) as raised:
+                run(lambda y, x, call=call, value=value: call(y, x, value))
+            words = f"{function}(): argument '{name}' must be bool, not {type(value).__name__}"
+            assert str(raised.value) == words
+        for value in (0, False, np.bool_(False)):
+            run(lambda y, x, call=call, value=value: call(y, x, value))
+    for name in ("create_graph", "materialize_grads"):
+        with pytest.raises(TypeError, match="must be bool, not NoneType"):
+            run(lambda y, x, name=name: passes["grad", name](y, x, None))
+
+
+def test_numbers_in_place_of_nan_are_real():
+    for x in (ONES, ONES.int(), ONES * 1j):
+        for name in ("nan", "posinf", "neginf"):
+            for value in (1j, "a", [1], np.complex64(1)):
+                with pytest.raises(
+                    TypeError, match=rf"nan_to_num\(\): argument '{name}' must be float, not "
+                ):
+                    tenon.nan_to_num(x, **{name: value})
+            assert tenon.nan_to_num(x, **{name: np.float32(2)}).equal(x)
+
+    assert tenon.tensor(math.nan).nan_to_num(None) == 0
 
 
 def test_delta_of_the_huber_loss_is_positive():

@@ -56,11 +56,19 @@ def wrong_type(name: str, argument: str, position: int, value: object, kind: str
     return TypeError(f"{name}(): {where} must be {kind}, not {type_name(value)}")
 
 
+def flag(function: str, name: str, value: object) -> bool:
+    """Return ``value``, the argument ``name``, as a bool; PyTorch's TypeError if it is none."""
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, np.bool_):
+        raise wrong_type(function, name, 0, value, "bool")
+    return bool(value)
+
+
 def need_flags(function: str, **flags: object) -> None:
     """Raise PyTorch's TypeError unless all of ``flags``, arguments by name, are bools."""
     for name, value in flags.items():
-        if value.__class__ is not bool and not isinstance(value, np.bool_):
-            raise wrong_type(function, name, 0, value, "bool")
+        flag(function, name, value)
 
 
 def wrong_operand(op: str, inputs: Sequence[str], args: Sequence[object], value: object) -> TypeError:

@@ -17,6 +17,7 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.engine.grad_mode import MODE
+from tenon.engine.operands import need_flags
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
 from tenon.functions.contraction import chained
 from tenon.functions.derived import write_into
@@ -88,6 +89,7 @@ def vector_norm(
     out: Tensor | None = None,
 ) -> Tensor:
     """Return the vector norm of order ``ord`` over the axes ``dim``, or over all elements if that is None."""
+    need_flags("linalg_vector_norm", keepdim=keepdim)
     return write_into(out, _cast(x, dtype).norm(float(ord), dim, keepdim))
 
 
@@ -110,6 +112,7 @@ def matrix_norm(
     ``ord`` is "fro", "nuc", or ``±1``, ``±2``, ``±inf``: the largest (negative: smallest) sum of a column,
     singular value, sum of a row. ArgumentError for others.
     """
+    need_flags("linalg_matrix_norm", keepdim=keepdim)
     x = _cast(A, dtype)
     if x.raw.ndim < 2:
         raise ShapeError(

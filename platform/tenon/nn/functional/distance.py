@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
+from tenon.engine.operands import need_flags
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes
@@ -52,6 +53,7 @@ def pairwise_distance(
 ) -> Tensor:
     """``p``-norm of ``x1 - x2 + eps`` along the last axis."""
     only_tensors(x1, x2)
+    need_flags("pairwise_distance", keepdim=keepdim)
     return (x1 - x2 + eps).norm(p, -1, keepdim)
 
 

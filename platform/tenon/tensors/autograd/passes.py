@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tenon.compat.rerouting import register
 from tenon.engine.backward import accumulate_gradients, collect_gradients
 from tenon.engine.op import table
+from tenon.engine.operands import flag
 from tenon.engine.running_pass import PASS
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, GradError, TenonWarning
@@ -44,6 +45,10 @@ def backward(
     gradient is 1. ``retain_graph`` keeps the graph for another pass, ``create_graph`` also records this one.
     GradError if a tensor does not require grad, or if ``inputs`` is empty.
     """
+    if retain_graph is not None and retain_graph.__class__ is not bool:
+        retain_graph = _flag("backward", "retain_graph", retain_graph)
+    if create_graph.__class__ is not bool:
+        create_graph = _flag("backward", "create_graph", create_graph)
     if create_graph:
         warnings.warn(_CYCLE, TenonWarning, stacklevel=3)
     try:
@@ -82,7 +87,13 @@ def grad(
     ``is_grads_batched``: the first axis of each of ``grad_outputs`` is a batch axis: one pass is run per row,
     and the gradients are stacked along it.
     """
-    if is_grads_batched:
+    if retain_graph is not None:
+        retain_graph = _flag("grad", "retain_graph", retain_graph)
+    if allow_unused is not None:
+        allow_unused = _flag("grad", "allow_unused", allow_unused)
+    create_graph = _flag("grad", "create_graph", create_graph)
+    materialize_grads = _flag("grad", "materialize_grads", materialize_grads)
+    if is_grads_batched is not None and _flag("grad", "is_grads_batched", is_grads_batched):
         options = (retain_graph, create_graph, only_inputs, allow_unused, materialize_grads)
         return _batched(outputs, inputs, grad_outputs, *options)
     if allow_unused is False and materialize_grads:
@@ -114,6 +125,11 @@ def grad(
         else:
             result.append(value)
     return tuple(result)
+
+
+def _flag(function: str, name: str, value: object) -> bool:
+    """Return the argument ``name`` as a bool; integers are truth values here, as in PyTorch."""
+    return bool(value) if isinstance(value, int) else flag(function, name, value)
 
 
 def _zeros(target: Tensor | EdgeEnd, create_graph: bool) -> Tensor:

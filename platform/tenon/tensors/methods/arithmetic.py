@@ -13,6 +13,7 @@ from tenon.compat.rerouting import refused
 from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 from tenon.tensors.inplace import inplace
@@ -316,10 +317,13 @@ class Arithmetic(Family):
         return f.add(self, scaled(f.div(tensor1, tensor2), value))
 
     def nan_to_num(
-        self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+        self, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
     ) -> Tensor:
         """Return a copy with NaN replaced by ``nan`` and the infinities by ``posinf`` and ``neginf``: by
         default the largest and smallest finite numbers of the dtype."""
+        for name, value in (("nan", nan), ("posinf", posinf), ("neginf", neginf)):
+            if value is not None and not isinstance(value, (int, float, np.floating, np.integer, np.bool_)):
+                raise wrong_type("nan_to_num", name, 0, value, "float")
         if self.raw.dtype.kind == "c":
             parts = [f.real(self), f.imag(self)]
             real, imag = (p.nan_to_num(nan, posinf, neginf) for p in parts)
@@ -330,7 +334,7 @@ class Arithmetic(Family):
         info = limits(self.raw.dtype)
         high = float(info.max) if posinf is None else posinf
         low = float(info.min) if neginf is None else neginf
-        return f.nan_to_num(self, nan=nan, high=high, low=low)
+        return f.nan_to_num(self, nan=0.0 if nan is None else nan, high=high, low=low)
 
     lerp_ = through_method("lerp")
     addcmul_ = through_method("addcmul")

@@ -11,6 +11,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.op import table as f
+from tenon.engine.operands import flag, need_flags
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
@@ -299,8 +300,8 @@ def parse_to(args: Arguments, kwargs: Attrs) -> tuple[Device | None, dtypes.dtyp
     """
     kwargs = dict(kwargs)
     device, dtype = kwargs.pop("device", None), kwargs.pop("dtype", None)
-    copy = bool(kwargs.pop("copy", False))
-    kwargs.pop("non_blocking", None)
+    copy = flag("to", "copy", kwargs.pop("copy", False))
+    need_flags("to", non_blocking=kwargs.pop("non_blocking", False))
     kwargs.pop("memory_format", None)
     other = kwargs.pop("other", None)
     if kwargs:
@@ -321,7 +322,7 @@ def parse_to(args: Arguments, kwargs: Attrs) -> tuple[Device | None, dtypes.dtyp
             raise TypeError(
                 f"to() received an invalid argument {first!r}; expected a device, a dtype or a tensor."
             )
-        if not complete or len(flags) > 2 or not all(isinstance(flag, bool) for flag in flags):
+        if not complete or len(flags) > 2 or not all(isinstance(each, bool) for each in flags):
             raise TypeError(
                 f"to() received an invalid combination of arguments {args!r}; expected to(device, dtype), "
                 "to(dtype) or to(tensor), each with non_blocking and copy (booleans) after it or by name."

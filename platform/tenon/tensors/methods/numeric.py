@@ -11,6 +11,7 @@ import numpy as np
 from tenon.dtypes import get_default_dtype
 from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
+from tenon.engine.operands import flag
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedError
 from tenon.kernels.promotion import result_type
@@ -145,6 +146,7 @@ class Numeric(Family):
         from tenon.tensors.creation.create import from_backend_array
 
         refuse_kinds("hash_tensor", "c", self.raw)
+        keepdim = flag("hash_tensor", "keepdim", keepdim)
         host = self._backend.to_host(self.raw)
         axes = normalize_axes(dim, host.ndim)
         if any(host.shape[a] == 0 for a in axes):

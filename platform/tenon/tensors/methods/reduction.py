@@ -11,7 +11,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.engine.op import table as f
-from tenon.engine.operands import need_flags
+from tenon.engine.operands import flag, need_flags
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
@@ -84,7 +84,7 @@ def moments(
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if correction is None:
-        correction = 1 if unbiased is None else int(unbiased)
+        correction = 1 if unbiased is None else int(flag(name, "unbiased", unbiased))
     if x.raw.dtype.kind not in "fcV":
         functions = "std and var" if name in ("std", "var") else name
         kind = dtypes.FROM_NUMPY[x.raw.dtype]
@@ -97,7 +97,7 @@ def moments(
             f" factor (input numel divided by output numel): correction {correction}, factor {count}.",
             stacklevel=3,
         )
-    return {"axes": axes, "correction": correction, "keepdims": keepdim}
+    return {"axes": axes, "correction": correction, "keepdims": flag(name, "keepdim", keepdim)}
 
 
 class Reduction(Family):
@@ -127,7 +127,10 @@ class Reduction(Family):
         x = self if dtype is None and self.raw.dtype.kind in "fc" else accumulating(self, dtype)
         over_all = dim is None and axis is None
         axes = _EVERY[self.raw.ndim] if over_all else _axes(x, dim if axis is None else axis)
-        result = f.sum(x, axes=axes, keepdims=keepdim or bool(keepdims))
+        kept = keepdim if keepdims is None else keepdims
+        result = f.sum(
+            x, axes=axes, keepdims=kept if kept.__class__ is bool else flag("sum", "keepdim", kept)
+        )
         if not over_all and result._node is not None:
             result._node.title = "SumBackward1"  # even if the named axes are all
         if dtype is None or result.raw.dtype == dtype.numpy:
@@ -145,7 +148,8 @@ class Reduction(Family):
         """
         x: Tensor = self if dtype is None else f.cast(self, dtype=dtype.numpy)
         _need_float(x, "mean")
-        result = f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=keepdim)
+        kept = keepdim if keepdim.__class__ is bool else flag("mean", "keepdim", keepdim)
+        result = f.mean(x, axes=_axes(x, dim if axis is None else axis), keepdims=kept)
         if result._node is not None and (dim is not None or axis is not None):
             result._node.title = "MeanBackward1"
         return result
@@ -160,12 +164,13 @@ class Reduction(Family):
         """
         _need_one_axis("prod", dim)
         x = accumulating(self, dtype)
-        return f.prod(x, axes=_axes(x, dim), keepdims=keepdim)
+        return f.prod(x, axes=_axes(x, dim), keepdims=flag("prod", "keepdim", keepdim))
 
     @as_function()
     def nansum(self, dim: Axes = None, keepdim: bool = False, *, dtype: dtypes.dtype | None = None) -> Tensor:
         """Return the sum over ``dim`` of the elements that are not NaN."""
         need_order("nansum", self)
+        need_flags("nansum", keepdim=keepdim)
         return f.where(f.isnan(self), 0, self).sum(dim, keepdim, dtype=dtype)
 
     @as_function()
@@ -177,6 +182,7 @@ class Reduction(Family):
         Raises DTypeError unless the dtype is floating-point.
         """
         _need_float(self, "nanmean")
+        need_flags("nanmean", keepdim=keepdim)
         count = f.logical_not(f.isnan(self)).sum(dim, keepdim)
         return self.nansum(dim, keepdim, dtype=dtype) / count
 
@@ -213,7 +219,7 @@ class Reduction(Family):
     @as_function()
     def logsumexp(self, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
         """Return ``log(sum(exp(self)))`` over ``dim``, computed without overflow."""
-        return f.logsumexp(self, axes=_axes(self, dim), keepdims=keepdim)
+        return f.logsumexp(self, axes=_axes(self, dim), keepdims=flag("logsumexp", "keepdim", keepdim))
 
     @as_function()
     def amax(self, dim: int | Sequence[int] = (), keepdim: bool = False) -> Tensor:
@@ -223,7 +229,7 @@ class Reduction(Family):
         Raises UnsupportedError for complex numbers, AxisError for an empty axis.
         """
         need_order("amax", self)
-        return f.amax(self, axes=_axes(self, dim), keepdims=keepdim)
+        return f.amax(self, axes=_axes(self, dim), keepdims=flag("amax", "keepdim", keepdim))
 
     @as_function()
     def amin(self, dim: int | Sequence[int] = (), keepdim: bool = False) -> Tensor:
@@ -233,7 +239,7 @@ class Reduction(Family):
         Raises UnsupportedError for complex numbers, AxisError for an empty axis.
         """
         need_order("amin", self)
-        return f.amin(self, axes=_axes(self, dim), keepdims=keepdim)
+        return f.amin(self, axes=_axes(self, dim), keepdims=flag("amin", "keepdim", keepdim))
 
     @as_function()
     def max(
@@ -288,6 +294,7 @@ class Reduction(Family):
         """Return the named tuple ``(min, max)``, as ``amin`` and ``amax`` return them, over the axis ``dim``
         or of all."""
         _need_one_axis("aminmax", dim)
+        need_flags("aminmax", keepdim=keepdim)
         axes = () if dim is None else dim
         return named_result("aminmax", min=self.amin(axes, keepdim), max=self.amax(axes, keepdim))
 
@@ -299,9 +306,8 @@ class Reduction(Family):
         Raises DTypeError for booleans, UnsupportedError for complex numbers.
         """
         _need_ordered_numbers("argmax", self)
-        return f.argmax(
-            self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
-        )
+        axis = None if dim is None else normalize_axis(dim, self.raw.ndim)
+        return f.argmax(self, axis=axis, keepdims=flag("argmax", "keepdim", keepdim))
 
     @as_function()
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Tensor:
@@ -311,9 +317,8 @@ class Reduction(Family):
         Raises DTypeError for booleans, UnsupportedError for complex numbers.
         """
         _need_ordered_numbers("argmin", self)
-        return f.argmin(
-            self, axis=None if dim is None else normalize_axis(dim, self.raw.ndim), keepdims=keepdim
-        )
+        axis = None if dim is None else normalize_axis(dim, self.raw.ndim)
+        return f.argmin(self, axis=axis, keepdims=flag("argmin", "keepdim", keepdim))
 
     @as_function()
     def any(self, dim: Axes = None, keepdim: bool = False) -> Tensor:
@@ -323,7 +328,7 @@ class Reduction(Family):
         An empty tuple reduces no axis.
         """
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
-        result = f.any(self, axes=axes, keepdims=keepdim)
+        result = f.any(self, axes=axes, keepdims=flag("any", "keepdim", keepdim))
         return result if self.raw.dtype != np.uint8 else f.cast(result, dtype=self.raw.dtype)
 
     @as_function()
@@ -334,7 +339,7 @@ class Reduction(Family):
         An empty tuple reduces no axis.
         """
         axes = () if isinstance(dim, (tuple, list)) and not dim else _axes(self, dim)
-        result = f.all(self, axes=axes, keepdims=keepdim)
+        result = f.all(self, axes=axes, keepdims=flag("all", "keepdim", keepdim))
         return result if self.raw.dtype != np.uint8 else f.cast(result, dtype=self.raw.dtype)
 
     @as_function()
@@ -358,6 +363,7 @@ class Reduction(Family):
         # Whether ``dim`` is iterable is tested by a NumPy function, by which the type checker cannot narrow
         # it.
         several: Any = dim if np.iterable(dim) else None
+        keepdim = flag("norm", "keepdim", keepdim)
         if isinstance(p, str) and (p != "fro" or (several is not None and len(several) > 2)):
             axes = tuple(range(self.raw.ndim)) if dim is None else (dim,) if several is None else several
             return public("linalg").matrix_norm(self, p, axes, keepdim, dtype=dtype)

@@ -107,6 +107,7 @@ class Statistics(Family):
     def _quantile(
         self, q: Tensor | float, dim: int | None, keepdim: bool, interpolation: str, skip_nan: bool
     ) -> Tensor:
+        need_flags("nanquantile" if skip_nan else "quantile", keepdim=keepdim)
         _check_quantile(self, q, interpolation)
         host = q._backend.to_host(q.raw) if isinstance(q, Value) else np.asarray(q, self.raw.dtype)
         if host.size and not (host.min() >= 0 and host.max() <= 1):
