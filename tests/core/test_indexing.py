@@ -328,3 +328,10 @@ def test_an_index_without_axes_is_one_place():
     assert tenon.zeros(3).scatter_add_(0, index, y.detach()).tolist() == [0.0, 5.0, 0.0]
     with pytest.raises(RuntimeError, match="same number of dimensions"):
         tenon.ones(2, 2).gather(0, index)
+
+
+def test_index_copy_refuses_indices_that_are_no_integers():
+    for index in (tenon.tensor([0j]), tenon.tensor([0.5])):
+        for x in (tenon.zeros(3), tenon.tensor(1.0)):
+            with pytest.raises(RuntimeError, match="Expected dtype int32/int64 for index but got"):
+                x.index_copy(0, index, tenon.ones(1))

@@ -97,3 +97,12 @@ def test_a_loss_that_cannot_be_cut_says_so_and_is_computed_at_once():
         )
 
     assert found.item() == wanted.item()
+
+
+def test_scores_of_one_row_are_in_float32_as_those_of_several_are():
+    x, weight = tenon.tensor([300.0, 2.0]).half(), tenon.tensor([[250.0, 1.0], [1.0, 1.0]]).half()
+    options = LinearCrossEntropyOptions()
+
+    for reduction in ("none", "mean", "sum"):
+        loss = F.linear_cross_entropy(x, weight, tenon.tensor(0), reduction=reduction, options=options)
+        assert loss.shape == () and loss.item() == 0.0

@@ -271,3 +271,14 @@ def test_random_samples_that_do_not_fit_are_refused(shape, words):
         tenon.nn.functional.fractional_max_pool2d(
             tenon.ones(1, 2, 4, 4), 2, output_size=2, _random_samples=tenon.ones(shape)
         )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_powers_of_16_bit_floats_whose_root_is_in_range_are(dtype):
+    x = tenon.full((1, 1, 4), 300.0, dtype=getattr(tenon, dtype), requires_grad=True)
+
+    y = tenon.nn.functional.lp_pool1d(x, 2, 4)
+    y.sum().backward()
+
+    assert y.dtype == x.dtype and y.item() == 600.0
+    assert x.grad.flatten().tolist() == [0.5] * 4

@@ -124,9 +124,12 @@ def linear_cross_entropy(
             TenonWarning,
             stacklevel=2,
         )
-    elif options is not None and input.ndim == 2:
+    elif options is not None:
         mode = reduction_of(None, None, reduction)
-        return _in_chunks(input, linear_weight, target, linear_bias, options, mode, settings)
+        rows = input if input.ndim == 2 else input.unsqueeze(0)
+        classes = target if input.ndim == 2 else target.reshape(-1)
+        losses = _in_chunks(rows, linear_weight, classes, linear_bias, options, mode, settings)
+        return losses if input.ndim == 2 else losses.reshape(())
     bias = None if linear_bias is None else linear_bias.reshape(-1)
     scores = linear(input, linear_weight.reshape(-1, linear_weight.shape[-1]), bias)
     scores = scores.reshape(*input.shape[:-1], *sizes)

@@ -235,6 +235,8 @@ class Indexing(Family):
         """Return a copy with slice ``i`` of ``source`` along ``dim`` written to slice ``index[i]``."""
         only_tensors(source)
         need_same_dtype("index_copy_", self, source)
+        if index.raw.dtype.kind == "c":
+            raise DTypeError(f"index_copy_(): Expected dtype int32/int64 for index but got: {index.dtype}")
         if (least := least_index(index)) < 0:
             size = self.raw.shape[dim] if self.raw.ndim else 1
             raise IndexRangeError(
