@@ -262,3 +262,40 @@ def test_normalisations_refuse_integers_whose_results_would_be_truncated():
         F.batch_norm(ONES(3, 2), means, scales.long(), training=True)
     with pytest.raises(RuntimeError, match="weight should be of a float dtype"):
         F.batch_norm(ONES(3, 2), means, scales, scales.long())
+
+
+#: Calls whose sums, differences or quotients of integers would wrap around, or lose their fractions.
+OF_INTEGERS = {
+    "mse_loss": lambda x: F.mse_loss(x, x),
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x),
+    "huber_loss": lambda x: F.huber_loss(x, x),
+    "kl_div": lambda x: F.kl_div(x, x, reduction="sum"),
+    "multi_margin_loss": lambda x: F.multi_margin_loss(x, tenon.tensor([0, 1])),
+    "multilabel_margin_loss": lambda x: F.multilabel_margin_loss(x, tenon.tensor([[0, 1], [0, -1]])),
+    "prelu": lambda x: F.prelu(x, x[0, :1]),
+    "native_dropout": lambda x: tenon.native_dropout(x, 0.5, True),
+    "lerp": lambda x: tenon.lerp(x, x, 0.5),
+    "householder_product": lambda x: tenon.linalg.householder_product(x, x[0]),
+    "cdist": lambda x: tenon.cdist(x, x),
+    "gradient": lambda x: tenon.gradient(x),
+    "avg_pool": lambda x: F.avg_pool1d(x, 2),
+    "lp_pool": lambda x: F.lp_pool1d(x, 2, 2),
+    "local_response_norm": lambda x: F.local_response_norm(x.reshape(1, 2, 2), 2),
+    "embedding_bag": lambda x: F.embedding_bag(tenon.tensor([[0, 1]]), x),
+}
+
+
+@pytest.mark.parametrize("words", OF_INTEGERS)
+def test_functions_refuse_integers_that_would_wrap_around_as_torch_does(words):
+    for dtype in (tenon.uint8, tenon.bool):
+        with pytest.raises(
+            RuntimeError, match=rf"{words.strip()}.*not (implemented|support)|cdist only supports"
+        ):
+            OF_INTEGERS[words](ONES(2, 2).to(dtype))
+
+
+def test_means_of_int64_are_computed_and_of_booleans_are_not():
+    assert F.avg_pool1d(tenon.tensor([[200, 3, 5, 0]]), 2).tolist() == [[101, 2]]
+    for name in ("scatter_reduce", "index_reduce"):
+        with pytest.raises(NotImplementedError, match=r"means_cpu. not implemented for 'Bool'"):
+            getattr(ONES(2) > 0, name)(0, tenon.tensor([0, 0]), ONES(2) > 0, "mean")

@@ -11,7 +11,7 @@ from tenon import ops
 from tenon.compat.node_names import titled
 from tenon.dtypes import float16
 from tenon.engine.value import Value
-from tenon.errors import ArgumentError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.kernels.promotion import result_type
 from tenon.tensors.methods.reduction import moments
@@ -158,6 +158,9 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
         raise ArgumentError(
             f"{compute_mode} is not a valid value for compute_mode; use one of {', '.join(_MODES)}."
         )
+    for name, x in (("X1", x1), ("X2", x2)):
+        if x.raw.dtype.kind in "biu":
+            raise DTypeError(f"cdist only supports floating-point dtypes, {name} got: {x.dtype}")
     if p < 0:
         raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
     if x1.raw.ndim < 2 or x2.raw.ndim < 2 or x1.raw.shape[-1] != x2.raw.shape[-1]:

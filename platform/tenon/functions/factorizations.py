@@ -14,6 +14,7 @@ import numpy as np
 
 from tenon import ops
 from tenon.compat.node_names import titled
+from tenon.engine.aval import refuse_kinds
 from tenon.errors import ArgumentError, ShapeError, UnsupportedError
 from tenon.functions.contraction import powers
 from tenon.functions.derived import write_into
@@ -249,6 +250,7 @@ def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) ->
     """
     if A.raw.ndim < 2:
         raise ShapeError("linalg.householder_product: input must have at least 2 dimensions.")
+    refuse_kinds("linalg.householder_product", "biu", A.raw, tau.raw)
     rows, columns = A.raw.shape[-2:]
     if rows < columns or tau.raw.shape[-1] > columns:
         raise ShapeError(

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tenon import ops
+from tenon.dtypes import uint8
+from tenon.engine.aval import refuse_kinds
 from tenon.engine.value import Value
-from tenon.errors import ArgumentError, ShapeError
+from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.shapes import normalize_axes
 
 if TYPE_CHECKING:
@@ -30,6 +32,9 @@ def gradient(
     """
     if edge_order not in (1, 2):
         raise ArgumentError(f"torch.gradient only supports edge_order=1 and edge_order=2, got {edge_order}.")
+    refuse_kinds("gradient", "b", input.raw)
+    if input.dtype is uint8:
+        raise DTypeError("torch.gradient does not support uint8 input: differences wrap around. Use .int().")
     axes = (dim,) if isinstance(dim, int) else range(input.raw.ndim) if dim is None else tuple(dim)
     normalize_axes(axes, input.raw.ndim)
     steps: list[Any] = (  # of numbers and tensors

@@ -9,7 +9,7 @@ from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, GradError, ModuleValueError, ShapeError
 from tenon.kernels.promotion import need_fit
-from tenon.nn.functional.arguments import axis_of, in_dtype
+from tenon.nn.functional.arguments import axis_of, in_dtype, refuse_integers
 from tenon.ops.dtype_queries import is_complex
 from tenon.tensors.creation.factories import written
 from tenon.tensors.inplace import inplace as write_inplace
@@ -255,6 +255,8 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
 @runs_in("lower")
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """``input`` where positive, else ``weight * input``, with one weight or one per channel (axis 1)."""
+    if weight.raw.dtype.kind in "biu":
+        refuse_integers(input, "prelu")
     count = weight.raw.size
     if weight.raw.ndim > 1:
         raise ShapeError(

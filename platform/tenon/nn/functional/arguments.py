@@ -88,6 +88,12 @@ def refuse_integers(x: Tensor, name: str) -> None:
         raise UnsupportedDTypeError(f'"{name}" not implemented for {x.dtype}. Convert with .float() first.')
 
 
+def refuse_short_integers(x: Tensor, name: str) -> None:
+    """Raise UnsupportedDTypeError if ``x`` holds booleans or integers whose sums wrap around: not int64."""
+    if x.raw.dtype.name != "int64":
+        refuse_integers(x, name)
+
+
 def in_dtype(x: Tensor, dtype: dtype | None) -> Tensor:
     """Cast ``x`` to ``dtype``; unchanged for None."""
     return x if dtype is None else x.to(as_dtype(dtype))

@@ -12,6 +12,7 @@ from tenon import dtypes
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, ModuleValueError, ShapeError
+from tenon.nn.functional.arguments import refuse_integers
 from tenon.tensors.creation.factories import ones_like
 from tenon.tensors.inplace import inplace as write_inplace
 
@@ -51,6 +52,7 @@ def native_dropout(input: Tensor, p: float, train: bool | None) -> tuple[Tensor,
         raise ArgumentError(f"native_dropout expects p to be in [0, 1], but got p={p}")
     if train is False:
         return input.clone(), ones_like(input, dtype=dtypes.bool)
+    refuse_integers(input, "native_dropout")
     mask = f.dropout_mask(input.detach(), p=float(p), shape=None)
     return f.mul(input, mask), f.ne(mask, 0)
 

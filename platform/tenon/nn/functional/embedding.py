@@ -22,6 +22,7 @@ from tenon.errors import (
     TenonWarning,
     UnsupportedError,
 )
+from tenon.nn.functional.arguments import refuse_integers
 from tenon.tensors.autograd.grad_mode import is_grad_enabled, no_grad
 from tenon.tensors.creation.ranges import arange
 
@@ -105,6 +106,7 @@ def embedding_bag(
             stacklevel=2,
         )
         input, weight = weight, input
+    refuse_integers(weight, "embedding_bag")
     _check_bags(input, weight, offsets, mode, scale_grad_by_freq, sparse, per_sample_weights)
     _warn_of_sparse(sparse, weight)
     flat, starts, end = bags_of(input, offsets, include_last_offset, padding_idx is None and mode != "max")

@@ -11,7 +11,7 @@ from tenon.engine.op import table as f
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ModuleValueError, ShapeError, TenonWarning
 from tenon.kernels.shapes import broadcast_shapes
-from tenon.nn.functional.arguments import reduction_of, without_gradient
+from tenon.nn.functional.arguments import reduction_of, refuse_integers, without_gradient
 from tenon.ops.composite.classification import class_axis
 from tenon.ops.composite.loss import reduced
 from tenon.ops.dtype_queries import title_of
@@ -169,6 +169,12 @@ def _elementwise(
     return reduced(f, weighted, mode)
 
 
+def _refuse_two_of_integers(name: str, input: Tensor, target: Tensor) -> None:
+    """Raise UnsupportedDTypeError for two tensors of integers, whose differences would wrap around."""
+    if target.raw.dtype.kind in "biu":
+        refuse_integers(input, name)
+
+
 def mse_loss(
     input: Tensor, target: Tensor, size_average: bool | None = None, reduce: bool | None = None,
     reduction: str = "mean", weight: Tensor | None = None,
@@ -176,6 +182,7 @@ def mse_loss(
     """Squared differences."""
     if input.raw.shape != target.raw.shape:
         input, target = _broadcast("mse_loss", input, target)
+    _refuse_two_of_integers("mse_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
     return _elementwise(f.mse_loss, input, target, weight, mode)
 
@@ -201,6 +208,7 @@ def smooth_l1_loss(
     """Squared differences within ``beta``, absolute ones beyond; ``beta=0`` is the L1 loss."""
     if input.raw.shape != target.raw.shape:
         input, target = _broadcast("smooth_l1_loss", input, target)
+    _refuse_two_of_integers("smooth_l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
     if beta < 0:
         raise ModuleValueError(f"smooth_l1_loss does not support negative values for beta. (got {beta})")
@@ -215,6 +223,7 @@ def huber_loss(
     """Half squared differences within ``delta``, linear ones beyond."""
     if input.raw.shape != target.raw.shape:
         _warn_of_broadcast("huber_loss", input, target)
+    _refuse_two_of_integers("huber_loss", input, target)
     mode = reduction_of(None, None, reduction)
     if not delta > 0:
         raise ModuleValueError(f"huber_loss does not support non-positive values for delta. (got {delta})")
@@ -268,6 +277,7 @@ def kl_div(
     """``target * (log(target) - input)`` for log-probabilities ``input``; "batchmean" divides by the batch
     size."""
     only_tensors(input, target)
+    _refuse_two_of_integers("kl_div", input, target)
     if reduction == "batchmean" and size_average is None and reduce is None:
         mode = "sum"
     else:

@@ -9,7 +9,7 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import reduction_of, without_gradient
+from tenon.nn.functional.arguments import reduction_of, refuse_integers, without_gradient
 from tenon.nn.functional.distance import pairwise_distance
 from tenon.nn.functional.loss import extent
 from tenon.ops.composite.loss import reduced
@@ -140,6 +140,7 @@ def multi_margin_loss(
         raise ModuleValueError("only p == 1 and p == 2 supported")
     if weight is not None and weight.ndim != 1:
         raise ModuleValueError("weight must be one-dimensional")
+    refuse_integers(input, "multi_margin_loss")
     x = _rows("multi_margin_loss", input, target)
     if target.ndim > 1 or target.numel() != x.shape[0]:
         raise ShapeError(
@@ -174,6 +175,7 @@ def multilabel_margin_loss(
     pairs are in memory at once: ``N * L * C`` numbers for at most L labels in a row.
     """
     mode = reduction_of(size_average, reduce, reduction)
+    refuse_integers(input, "multilabel_margin_loss")
     x = _rows("multilabel_margin_loss", input, target)
     if tuple(target.shape) != tuple(input.shape):
         raise ShapeError(

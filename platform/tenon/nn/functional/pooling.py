@@ -12,7 +12,7 @@ from tenon.compat.node_names import titled
 from tenon.dtypes import uint8
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers
+from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers, refuse_short_integers
 from tenon.tensors.memory_formats import (
     channels_last_3d,
     contiguous,
@@ -211,6 +211,7 @@ def _avg_pool(
     """Return the means of the windows of ``x``."""
     if divisor == 0:
         raise ModuleValueError("divisor must be not zero")
+    refuse_short_integers(x, "avg_pool")
     x, added = _batched(x, rank)
     attrs = _window_attrs(kernel, stride, padding, rank, "avg")
     attrs |= {"ceil_mode": bool(ceil), "include_pad": bool(include_pad), "divisor": divisor}

@@ -13,7 +13,7 @@ from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
 from tenon.engine.types import Nested
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
-from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers
+from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers, refuse_short_integers
 from tenon.nn.functional.pooling import (
     OutputSize,
     avg_pool1d,
@@ -25,7 +25,7 @@ from tenon.nn.functional.pooling import (
     max_pool3d,
     output_sizes,
 )
-from tenon.ops.dtype_queries import dtype_of, title_of
+from tenon.ops.dtype_queries import dtype_of, is_short, title_of
 from tenon.tensors.alerts import alert_not_deterministic
 from tenon.tensors.creation.random_factories import rand
 from tenon.tensors.memory_formats import like, with_gradient_in_format
@@ -319,9 +319,12 @@ def _lp_pool(
     if isinstance(norm_type, (int, float)) and math.isinf(norm_type):
         sign = math.copysign(1.0, norm_type)  # the minimum of |x| is minus the maximum of -|x|
         return sign * maximum(sign * x.abs(), kernel, stride, 0, 1, ceil)
-    mean = average(with_gradient_in_format(x).pow(norm_type), kernel, stride, 0, ceil)
+    refuse_short_integers(x, "lp_pool")
+    wide = x.float() if is_short(x) else x  # powers in 16 bits would be infinite, and their gradients NaN
+    mean = average(with_gradient_in_format(wide).pow(norm_type), kernel, stride, 0, ceil)
     count = math.prod(per_axis(kernel, rank, "kernel_size"))
-    return like((f.sign(mean) * f.relu(f.abs(mean))).mul(count).pow(1.0 / norm_type), x)
+    norms = (f.sign(mean) * f.relu(f.abs(mean))).mul(count).pow(1.0 / norm_type)
+    return like(norms if wide is x else norms.to(x.dtype), x)
 
 
 def lp_pool1d(

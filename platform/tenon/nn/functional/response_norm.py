@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import ModuleValueError
+from tenon.nn.functional.arguments import refuse_short_integers
 from tenon.tensors.memory_formats import like, with_gradient_in_format
 
 if TYPE_CHECKING:
@@ -45,5 +46,6 @@ def local_response_norm(
         )
     if input.raw.size == 0:
         return input
+    refuse_short_integers(input, "local_response_norm")
     x = with_gradient_in_format(input)
     return like(x / (over_channels(x, size // 2, (size - 1) // 2) * alpha + k).pow(beta), input)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tenon.compat.rerouting import refused
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.aval import refuse_kinds
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.operands import wrong_type
@@ -288,6 +289,7 @@ class Arithmetic(Family):
         """Return the linear interpolation ``self + weight * (end - self)``; dtypes must be equal."""
         if end.raw.dtype != self.raw.dtype:
             raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
+        refuse_kinds("lerp", "biu", self.raw, end.raw)
         result = f.add(self, f.mul(f.sub(end, self), weight))
         if result._node is not None:
             result._node.title = f"LerpBackward{int(isinstance(weight, Value))}"

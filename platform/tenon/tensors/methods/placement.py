@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.kernels.shapes import normalize_axis
@@ -84,6 +85,8 @@ class Placement(Family):
             raise ArgumentError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
         if src.raw.dtype != self.raw.dtype:
             raise DTypeError("scatter(): Expected self.dtype to be equal to src.dtype")
+        if reduce == "mean":
+            refuse_kinds("scatter_reduce of means", "b", self.raw)
         axis = normalize_axis(dim, self.raw.ndim)
         if reduce in ("amax", "amin"):
             return f.scatter_extreme(self, index, src, axis=axis, reduce=reduce, include_self=include_self)
