@@ -77,6 +77,8 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
         common = dtypes.get_default_dtype()
     elif op.promotion == "number" and common.category == BOOL:
         common = dtypes.int64
+    if op.compares and common.category == INTEGER and _exceeds(common.numpy, args):
+        common = dtypes.int64
     target = common.numpy
     cast = table.cast
     unified = list(args[:first])
@@ -100,6 +102,12 @@ def _need_equal(op: Op, args: tuple[Operand, ...]) -> None:
             f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)} ({op.name} of"
             f" {' and '.join(str(list(a.raw.shape)) for a in tensors)}). Convert one of them with .to(dtype)."
         )
+
+
+def _exceeds(kind: np.dtype, args: tuple[Operand, ...]) -> bool:
+    """Whether one of the numbers among ``args`` is out of the range of the integer dtype ``kind``."""
+    low, high = _limits(kind)
+    return any(isinstance(a, int) and not low <= a <= high for a in args)
 
 
 def _wrapped(number: int, to: dtype) -> Operand:

@@ -19,6 +19,7 @@ class Compare(Primitive):
     kind = Kind.ELEMENTWISE
     inputs = ("x", "y")
     promotion = "same"
+    compares = True
     boolean = True
     public = True
 
