@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from parity.wrong_settings import calls, compared
 
 import tenon
 import tenon.nn.functional as F
@@ -198,3 +199,54 @@ def test_functions_of_random_numbers_and_device_are_overridden():
     assert tenon.device("cpu") == tenon.device(tenon.device("cpu"))
     with pytest.raises(TypeError, match="argument 'type' must be str, int or device"):
         tenon.device(ones)
+
+
+NAN = math.nan
+ROW = tenon.tensor([[1.0, 2.0, 3.0, 4.0]])
+COUNTS = tenon.ones(2, dtype=tenon.int32)
+#: Calls with numbers out of the domain of a setting, which PyTorch refuses, by words of the error.
+OUTSIDE = {
+    "Invalid number of data points (-1) specified": [
+        *(lambda name=name: getattr(tenon.fft, name)(ROW, -1) for name in ("fft", "rfft", "irfft", "ihfft"))
+    ],
+    "lambda must be greater or equal to 0": [lambda: F.softshrink(ROW, NAN)],
+    "divisor_override": [lambda v=v: F.avg_pool2d(ROW, (1, 2), divisor_override=v) for v in (2.5, math.inf)],
+    "row must be non-negative": [lambda: tenon.tril_indices(-1, 2), lambda: tenon.triu_indices(-1, 2)],
+    "col must be non-negative": [lambda: tenon.tril_indices(2, -1), lambda: tenon.triu_indices(2, -1)],
+    "eps must be non-negative": [lambda v=v: F.cosine_similarity(ROW, ROW, eps=v) for v in (-1, NAN)],
+    "only supports non-negative p values": [lambda: tenon.cdist(ROW, ROW, NAN), lambda: F.pdist(ROW, NAN)],
+    "non-positive-norm not supported": [lambda: ROW.renorm(NAN, 0, 1.0)],
+    "expected maxnorm to be >= 0": [lambda v=v: ROW.renorm(2, 0, v) for v in (-1.0, NAN)],
+    "does not support negative values for beta": [lambda: F.smooth_l1_loss(ROW, ROW, beta=NAN)],
+    "shifts and dimensions must align": [lambda: tenon.roll(ROW, (1, 2))],
+    "must be greater than or equal to zero, but got nan": [lambda: tenon.isclose(ROW, ROW, rtol=NAN)],
+    "argument beta must not be a floating point": [
+        lambda: tenon.addr(tenon.ones(2, 2, dtype=tenon.int32), COUNTS, COUNTS, beta=0.5)
+    ],
+    "int": [
+        lambda: ROW.rot90(1.5),
+        lambda: ROW.tril(0.5),
+        lambda: ROW.triu(0.5),
+        lambda: tenon.hann_window(2.5),
+        lambda: tenon.signal.windows.bartlett(1.5),
+    ],
+}
+
+
+@pytest.mark.parametrize("words", OUTSIDE)
+def test_numbers_out_of_the_domain_of_a_setting_are_refused(words):
+    for call in OUTSIDE[words]:
+        with pytest.raises((RuntimeError, ValueError, TypeError)) as raised:
+            call()
+        assert words in str(raised.value)
+
+
+@pytest.mark.oracle
+def test_the_sweep_of_settings_finds_what_torch_refuses(monkeypatch):
+    pytest.importorskip("torch")
+    case, place, value = next(c for c in calls() if c[0].name == "roll" and c[1] == 1 and c[2] == 1.5)
+    assert compared(case, place, value) is None
+
+    monkeypatch.setattr(tenon, "roll", lambda x, *_: x)
+
+    assert "computes: torch TypeError: roll()" in compared(case, place, value)

@@ -161,7 +161,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
     for name, x in (("X1", x1), ("X2", x2)):
         if x.raw.dtype.kind in "biu":
             raise DTypeError(f"cdist only supports floating-point dtypes, {name} got: {x.dtype}")
-    if p < 0:
+    if not p >= 0:
         raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
     if x1.raw.ndim < 2 or x2.raw.ndim < 2 or x1.raw.shape[-1] != x2.raw.shape[-1]:
         raise ShapeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +157,7 @@ def _window(
 
 
 def _check_window(name: str, length: int, kind: dtypes.dtype) -> None:
-    if length < 0:
+    if operator.index(length) < 0:
         raise ShapeError(f"{name} window requires non-negative window_length, got window_length={length}")
     if not kind.is_floating_point:
         raise DTypeError(f"{name} window expects floating point dtypes, got: {kind}")

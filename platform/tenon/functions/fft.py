@@ -128,6 +128,8 @@ def _signal(name: str, x: Tensor, s: Axes, dim: Axes, norm: str | None, inverse:
 
 
 def _sizes_of(n: int | None) -> tuple[int, ...] | None:
+    if n is not None and n < 1:
+        raise ShapeError(f"Invalid number of data points ({n}) specified")
     return None if n is None else (n,)
 
 

@@ -6,6 +6,7 @@ A periodic window is a symmetric one of ``M + 1`` points without its last.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,7 @@ __all__ = [
 
 def _points(name: str, M: int, sym: bool) -> tuple[np.ndarray, int]:
     """Return the points ``0 .. M - 1`` and the last point of the symmetric window."""
-    if M < 0:
+    if operator.index(M) < 0:
         raise ValueError(f"{name} requires non-negative window length, got M={M}")
     return np.arange(M, dtype=np.float64), M - 1 if sym or M <= 1 else M
 

@@ -229,7 +229,7 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 def softshrink(input: Tensor, lambd: float = 0.5, *, out: Tensor | None = None) -> Tensor:
     """``input`` moved towards 0 by ``lambd``."""
-    if lambd < 0:
+    if not lambd >= 0:
         raise ModuleValueError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     return written(out, f.softshrink(input, bound=float(lambd)))
 

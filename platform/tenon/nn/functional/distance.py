@@ -37,6 +37,8 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
             "expected common dtype to be floating point, yet common dtype is"
             f" {title_of(x1.raw)} (cosine_similarity)"
         )
+    if not eps >= 0:
+        raise ArgumentError(f"eps must be non-negative, got: {eps}")
     if x1.raw.shape != x2.raw.shape:  # ``dim`` is an axis of the broadcast shape
         shape = broadcast_shapes(x1.raw.shape, x2.raw.shape)
         x1, x2 = x1.expand(shape), x2.expand(shape)
@@ -66,7 +68,7 @@ def pdist(input: Tensor, p: float = 2.0) -> Tensor:
         raise ShapeError(f"pdist only supports 2D tensors, got: {input.ndim}D")
     if not input.is_floating_point():
         raise DTypeError(f"pdist only supports floating-point dtypes, got {input.dtype}")
-    if p < 0:
+    if not p >= 0:
         raise ArgumentError(f"pdist only supports non-negative p values, got {p}")
     first, second = triu_indices(input.shape[0], input.shape[0], 1, device=input.device)
     return f.vector_norm(input[first] - input[second], order=float(p), axes=(1,), keepdims=False)

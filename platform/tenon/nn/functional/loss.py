@@ -210,7 +210,7 @@ def smooth_l1_loss(
         input, target = _broadcast("smooth_l1_loss", input, target)
     _refuse_two_of_integers("smooth_l1_loss", input, target)
     mode = reduction_of(size_average, reduce, reduction)
-    if beta < 0:
+    if not beta >= 0:
         raise ModuleValueError(f"smooth_l1_loss does not support negative values for beta. (got {beta})")
     if beta == 0:
         return f.l1_loss(input, target, reduction=mode)

@@ -209,6 +209,7 @@ def _avg_pool(
     divisor: int | None, rank: int,
 ) -> Tensor:  # fmt: skip
     """Return the means of the windows of ``x``."""
+    divisor = None if divisor is None else index(divisor)
     if divisor == 0:
         raise ModuleValueError("divisor must be not zero")
     refuse_short_integers(x, "avg_pool")

@@ -283,6 +283,12 @@ def scalar_tensor(
     return _full((), s, kind_of(dtype), device, requires_grad)
 
 
+def _check_sizes(row: int, col: int) -> None:
+    for name, size in (("row", row), ("col", col)):
+        if size < 0:
+            raise ShapeError(f"{name} must be non-negative, got {size}")
+
+
 @with_layout
 def tril_indices(
     row: int, col: int, offset: int = 0, *, dtype: DTypeLike | None = None, device: DeviceLike = None
@@ -291,6 +297,7 @@ def tril_indices(
 
     ``offset`` is the highest diagonal included: 0 is the main one, positive numbers are above it.
     """
+    _check_sizes(row, col)
     return wrap(
         triangle_indices.lower(
             row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy
@@ -307,6 +314,7 @@ def triu_indices(
 
     ``offset`` is the lowest diagonal included: 0 is the main one, positive numbers are above it.
     """
+    _check_sizes(row, col)
     return wrap(
         triangle_indices.upper(
             row, col, offset, (dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)).numpy

@@ -40,7 +40,7 @@ class Closeness(Family):
             raise TypeError(f"isclose(): argument 'other' must be Tensor, not {type(other).__name__}")
         rtol, atol = _float("rtol", rtol, 3), _float("atol", atol, 4)
         for name, value in (("rtol", rtol), ("atol", atol)):
-            if value < 0:
+            if not value >= 0:
                 raise ArgumentError(f"{name} must be greater than or equal to zero, but got {value}")
         if other.raw.dtype != self.raw.dtype:
             raise DTypeError(f"isclose: {self.dtype} did not match {other.dtype}")

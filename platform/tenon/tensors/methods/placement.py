@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -156,7 +157,7 @@ class Placement(Family):
             raise ShapeError(
                 f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
             )
-        turns = k % 4
+        turns = operator.index(k) % 4
         if turns == 0:
             return self.clone()
         if turns == 2:
@@ -171,8 +172,10 @@ class Placement(Family):
         down to it."""
         if self.raw.ndim < 2:
             raise ShapeError(f"renorm: input needs at least 2 dimensions, got {self.raw.ndim} dimensions")
-        if p <= 0:
+        if not p > 0:
             raise ArgumentError(f"renorm: non-positive-norm not supported, got p={p}")
+        if not maxnorm >= 0:
+            raise ArgumentError(f"renorm: expected maxnorm to be >= 0 but got {maxnorm}")
         if self.raw.dtype.kind in "iub":
             raise DTypeError(
                 "renorm: Expected a floating point or complex tensor as input. Got"

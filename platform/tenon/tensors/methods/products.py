@@ -162,6 +162,13 @@ class Products(Family):
     @runs_in("usual", cuda="lower")
     def addr(self, vec1: Tensor, vec2: Tensor, *, beta: Number = 1, alpha: Number = 1) -> Tensor:
         """Return ``beta * self + alpha * outer(vec1, vec2)``; see ``addmm``."""
+        if all(v.raw.dtype.kind in "biu" for v in (self, vec1, vec2)):
+            for name, factor in (("beta", beta), ("alpha", alpha)):
+                if isinstance(factor, (float, complex)):
+                    raise DTypeError(
+                        f"For integral input tensors, argument {name} must not be a floating point number,"
+                        f" got {factor}. Use .float()."
+                    )
         if self.raw.dtype == vec1.raw.dtype == vec2.raw.dtype:
             return _plus(self, vec1.outer(vec2), beta, alpha)
         kind = promote_types(self.dtype, promote_types(vec1.dtype, vec2.dtype)).numpy  # 0-d ones as well

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,8 @@ class Rearrangement(Family):
         if not shifts:
             raise ShapeError("`shifts` required")
         if dims is None:
+            if len(shifts) > 1:
+                raise ShapeError(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:0")
             return f.roll(self.reshape(-1), shifts=shifts, axes=(0,)).reshape(self.raw.shape)
         dims = (dims,) if isinstance(dims, int) else tuple(dims)
         if len(dims) != len(shifts):
@@ -141,7 +144,7 @@ class Rearrangement(Family):
         ``diagonal`` 0 is the main diagonal, positive numbers are diagonals above it. Raises ShapeError if
         there are fewer than two axes.
         """
-        return f.tril(self, k=diagonal)
+        return f.tril(self, k=operator.index(diagonal))
 
     @as_function()
     def triu(self, diagonal: int = 0) -> Tensor:
@@ -150,7 +153,7 @@ class Rearrangement(Family):
         ``diagonal`` 0 is the main diagonal, positive numbers are diagonals above it. Raises ShapeError if
         there are fewer than two axes.
         """
-        return f.triu(self, k=diagonal)
+        return f.triu(self, k=operator.index(diagonal))
 
     tril_ = through_method("tril")
     triu_ = through_method("triu")
