@@ -56,6 +56,12 @@ def test_programs_compare_integers_with_the_true_value_of_a_number(dtype):
             assert [function(x).tolist() for _ in range(4)] == [expected] * 4
 
 
+def test_a_matrix_product_times_a_bfloat16_number_is_compiled():
+    call = next(c for c in calls(only="cdist") if str(c) == "cdist-7 of bfloat16, bfloat16")
+
+    assert problem(call, inside=True) is None
+
+
 def test_the_sweep_finds_a_program_that_differs(monkeypatch):
     call = next(calls(only="sinh"))
     with hasty():

@@ -103,7 +103,8 @@ class _Epilogues:
             if ref not in node.refs:
                 beside.append(node)
                 continue
-            other = node.args[node.args[0] == ref] if node.op.name in _STEPS else None
+            first = node.args[0]  # a bfloat16 number would be compared with the members of ``ref``
+            other = node.args[first.__class__ is Ref and first == ref] if node.op.name in _STEPS else None
             if other.__class__ is not Ref or other.scalar or other == ref or node.avals != user.avals:
                 return [], []
             steps.append((node.op.name, _vector(other, beside)))
