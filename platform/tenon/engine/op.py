@@ -88,8 +88,6 @@ class Op:
     promoted_from: ClassVar[int] = 0
     #: A Python number that the common dtype cannot hold is an error; else it wraps around.
     numbers_fit: ClassVar[bool] = False
-    #: Whether integers are compared with the true value of a number that their dtype cannot hold.
-    compares: ClassVar[bool] = False
     #: Kernels take ``out``, which may be the first input where the others are numbers.
     overwrites: ClassVar[bool] = False
     #: Kernels take ``out``, which may be the first input if no other one shares its memory.

@@ -77,7 +77,7 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
         common = dtypes.get_default_dtype()
     elif op.promotion == "number" and common.category == BOOL:
         common = dtypes.int64
-    if op.compares and common.category == INTEGER and _exceeds(common.numpy, args):
+    if op.boolean and common.category == INTEGER and _exceeds(common.numpy, args):
         common = dtypes.int64
     target = common.numpy
     cast = table.cast

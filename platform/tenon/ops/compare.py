@@ -19,7 +19,6 @@ class Compare(Primitive):
     kind = Kind.ELEMENTWISE
     inputs = ("x", "y")
     promotion = "same"
-    compares = True
     boolean = True
     public = True
 
