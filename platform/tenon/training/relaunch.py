@@ -28,6 +28,7 @@ from typing import IO
 import click
 
 from tenon.config import process_environment
+from tenon.distributed.processes.launch_monitor import LaunchMonitor
 from tenon.distributed.processes.orphans import end_with_parent
 from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
 from tenon.distributed.processes.watchdog import STALLED
@@ -39,6 +40,8 @@ from tenon.training.session import fresh_folder
 _HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
 _GONE = re.compile(r" (was killed by SIG\w+|left with exit status .*|ended without a report)$")
 _MEMORY = "; dmesg shows whether memory ran out"
+ENDING_TIME = 2.0
+"""Seconds that the launcher gets to end its ranks before it is killed."""
 _FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command.REFUSED}
 
 
@@ -49,6 +52,8 @@ class Outcome:
     status: int = 0
     seconds: float = 0.0
     report: str = ""
+    left: int = 0
+    """The exit status of a rank that left before its ``import tenon``, for which the job was ended."""
 
     @property
     def lost_a_rank(self) -> bool:
@@ -132,11 +137,34 @@ class Supervisor:
         )
         reader = threading.Thread(target=_copy, args=(self._job.stderr, outcome), daemon=True)
         reader.start()
+        monitor = self._watch(self._job, ranks, outcome) if launcher else None
         status = self._job.wait()
+        if monitor is not None:
+            monitor.stop()
         reader.join(1.0)  # a daemon of the ranks may still have the pipe open
-        outcome.status = 128 - status if status < 0 else status
+        outcome.status = outcome.left or (128 - status if status < 0 else status)
         outcome.seconds = time.monotonic() - started
         return outcome
+
+    @staticmethod
+    def _watch(job: subprocess.Popen[bytes], ranks: int, outcome: Outcome) -> LaunchMonitor:
+        """Watch the ranks until a monitor of theirs does."""
+
+        def write(text: str) -> None:
+            for line in text.encode().splitlines(keepends=True):
+                _forward(line, outcome)
+
+        def end(status: int) -> None:
+            outcome.left = status
+            job.terminate()
+            try:
+                job.wait(ENDING_TIME)
+            except subprocess.TimeoutExpired:
+                job.kill()  # ranks that wait in MPI_Init run no handler
+
+        monitor = LaunchMonitor(job.pid, ranks, write, end)
+        monitor.start()
+        return monitor
 
     @contextlib.contextmanager
     def _forwarding_signals(self) -> Iterator[None]:
@@ -237,11 +265,15 @@ def find_launcher(command: str | None = None) -> list[str]:
 def _copy(stream: IO[bytes], outcome: Outcome) -> None:
     """Copy a job's standard error line by line; record the headline of the first failure report."""
     for line in stream:
-        with contextlib.suppress(BrokenPipeError):
-            sys.stderr.buffer.write(line)
-            sys.stderr.buffer.flush()
-        if (match := _HEADLINE.search(line)) and not outcome.report:
-            outcome.report = match[1].decode(errors="replace")
+        _forward(line, outcome)
+
+
+def _forward(line: bytes, outcome: Outcome) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
+    if (match := _HEADLINE.search(line)) and not outcome.report:
+        outcome.report = match[1].decode(errors="replace")
 
 
 def _count(ranks: int) -> str:

@@ -31,11 +31,11 @@ def address(name: str) -> str:
     return f"\0tenon-{os.getuid()}-{name}"
 
 
-def send(name: str) -> bool:
+def send(name: str, message: bytes = b"reported") -> bool:
     """Send a message to the socket of that name; return whether there is one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as own:
         try:
-            own.sendto(b"reported", address(name))
+            own.sendto(message, address(name))
         except OSError:
             return False
     return True
