@@ -7,13 +7,16 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import tenon
+from tenon.distributed.processes import process_state
 from tenon.serialize.checkpoint import checkpoints, latest_valid, read_latest
 from tenon.testing.suites.communicator import is_mpich
+from tenon.training.relaunch import Outcome
 
 pytestmark = pytest.mark.mpi
 
@@ -171,3 +174,13 @@ def test_a_script_is_told_which_attempt_it_is(project):
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['--fast', 'a b']\n" * 2
     assert said(done)[-1] == "done after 2 attempts"
+
+
+@pytest.mark.parametrize("size", [32 << 20, 8 << 30])
+@pytest.mark.parametrize("number", [signal.SIGBUS, signal.SIGSEGV, signal.SIGILL])
+def test_a_crash_leaves_one_rank_fewer_whatever_the_report_says_of_shared_memory(monkeypatch, number, size):
+    monkeypatch.setattr(process_state.os, "statvfs", lambda path: SimpleNamespace(f_blocks=size, f_frsize=1))
+    report = f"rank 1 of 3 on host a, step 4 {process_state.killed_by(number)}"
+
+    assert Outcome(status=139, report=report).lost_a_rank
+    assert ("/dev/shm" in report) == (size < 1 << 30 and number != signal.SIGILL)

@@ -38,7 +38,9 @@ from tenon.training import checkpoint, command, signals
 from tenon.training.session import fresh_folder
 
 _HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
-_GONE = re.compile(r" (was killed by SIG\w+|left with exit status .*|ended without a report)$")
+_GONE = re.compile(
+    r" (was killed by SIG\w+(, perhaps as .*)?|left with exit status .*|ended without a report)$"
+)
 _MEMORY = "; dmesg shows whether memory ran out"
 ENDING_TIME = 2.0
 """Seconds that the launcher gets to end its ranks before it is killed."""
