@@ -156,6 +156,7 @@ def test_two_orders_of_the_same_items_are_found_before_the_loop_ends(count):
         assert (found is None) == (order == list(range(count)))
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_texts_of_calls_that_differ_are_exchanged_once_and_opposite_orders_are_found_without_them(tmp_path):
     program = PROGRAM.parent / "own_items.py"

@@ -32,6 +32,7 @@ def run(ranks, folder):
     return [float(number) for number in re.search(r"^loss (\S+) (\S+)", done.stdout, re.M).groups()]
 
 
+@pytest.mark.slow
 def test_the_code_gives_the_same_loss_on_one_rank_and_on_two(tmp_path):
     assert run(2, tmp_path) == pytest.approx(run(1, tmp_path), rel=1e-3)
 

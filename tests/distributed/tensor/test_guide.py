@@ -26,6 +26,7 @@ def loss_on(ranks, folder):
     return float(re.search(r"^loss (\S+)", done.stdout, re.M)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_the_code_gives_the_same_loss_on_any_number_of_ranks(tmp_path):
     assert loss_on(2, tmp_path) == pytest.approx(loss_on(1, tmp_path), rel=1e-4)
