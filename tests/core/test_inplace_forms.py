@@ -222,3 +222,21 @@ def test_infinities_in_place_warn_no_more_than_elsewhere():
     x.sub_(float("inf"))
 
     assert x.isnan().all().item()
+
+
+def test_products_with_alpha_and_value_are_in_the_dtype_of_the_result():
+    short = tenon.tensor([100, -100], dtype=tenon.int8)
+
+    for dtype in (tenon.float32, tenon.float16, tenon.int32):
+        zeros = tenon.zeros(2, dtype=dtype)
+        assert (
+            tenon.add(zeros, short, alpha=2).tolist()
+            == zeros.clone().add_(short, alpha=2).tolist()
+            == [200, -200]
+        )
+        assert (
+            tenon.sub(zeros, short, alpha=2).tolist()
+            == tenon.rsub(short, zeros, alpha=2).tolist()
+            == [-200, 200]
+        )
+        assert tenon.addcmul(zeros, short, short, value=2).tolist() == [20000, 20000]

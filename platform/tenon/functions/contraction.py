@@ -15,7 +15,7 @@ from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.kernels.promotion import result_type
 from tenon.tensors.methods.reduction import moments
-from tenon.tensors.methods.scaling import scaled
+from tenon.tensors.methods.scaling import scaled, widened_to
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def rsub(input: Tensor, other: Tensor | complex, *, alpha: complex = 1) -> Tenso
     """Return ``other - alpha * input``, elementwise and broadcast."""
     if not isinstance(input, Value):
         raise refuse("rsub", input)
-    return other - (input if alpha == 1 else scaled(input, alpha))
+    return other - (input if alpha == 1 else scaled(widened_to(result_type(other, input), input), alpha))
 
 
 @titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")

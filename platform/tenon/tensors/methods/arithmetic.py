@@ -17,12 +17,13 @@ from tenon.engine.op import table as f
 from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
+from tenon.kernels.promotion import result_type
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.deprecated_order import with_value_first
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
-from tenon.tensors.methods.scaling import alpha_times, is_integral, scaled
+from tenon.tensors.methods.scaling import alpha_times, is_integral, scaled, widened_to
 from tenon.tensors.precision import runs_in
 from tenon.tensors.wrong_arguments import only_numbers
 
@@ -304,7 +305,8 @@ class Arithmetic(Family):
             # The product may be out of the range that the sum is in.
             wide = (f.cast(x, dtype=np.float32) for x in (self, tensor1, tensor2))
             return f.cast(next(wide).addcmul(*wide, value=value), dtype=self.raw.dtype)
-        return f.add(self, scaled(f.mul(tensor1, tensor2), value))
+        kind = result_type(self, tensor1, tensor2)
+        return f.add(self, scaled(f.mul(widened_to(kind, tensor1), widened_to(kind, tensor2)), value))
 
     @as_function(memory="same")
     @with_value_first

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tenon.dtypes import INTEGER
+from tenon.dtypes import INTEGER, dtype
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.errors import DTypeError
@@ -25,7 +25,15 @@ def alpha_times(alpha: Number, x: Tensor, y: Any) -> Any:  # a tensor if ``y`` i
     kind = result_type(x, y)
     if kind.category == INTEGER:
         need_fit(alpha, kind.numpy)
-    return scaled(y, alpha)
+    return scaled(widened_to(kind, y), alpha)
+
+
+def widened_to(kind: dtype, value: Any) -> Any:
+    """Return ``value``, if it is a tensor of a shorter integer dtype than ``kind``, as ``kind``: products of
+    ``value`` with a number would wrap around."""
+    if not isinstance(value, Value) or value.raw.dtype.kind not in "iu" or value.raw.dtype == kind.numpy:
+        return value
+    return f.cast(value, dtype=kind.numpy)
 
 
 def is_integral(value: object) -> bool:
