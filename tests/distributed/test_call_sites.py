@@ -1,6 +1,7 @@
 """Collectives in another order on one rank raise an error on all ranks; legal programs run."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from queue import SimpleQueue
@@ -74,3 +75,43 @@ def test_calls_of_a_compiled_function_name_their_caller_when_eager_recorded_and_
 
         assert len(set(lines)) == 2, shown
         assert lines == lines[:2] * 4, shown
+
+
+SEARCHES = f"""
+import sys
+sys.path.insert(0, {str(PROGRAMS.parents[1] / "bench")!r})
+import identity
+import ranks
+from tenon.distributed import get_communicator
+from tenon.distributed.communication.site import Site
+
+searches, choice = [], Site._choice
+
+def counted(*args):
+    searches.append(1)
+    return choice(*args)
+
+def measure(shared):
+    for name, call in identity.ways(shared.size).items():
+        if name == "all_reduce, numbers":
+            def checked(call=call):
+                for _ in range(12):
+                    call()
+
+            ranks.in_turns({{"one": checked, "other": checked}}, 20, 1, shared.barrier)
+
+Site._choice = counted
+measure(get_communicator())
+print("searches", len(searches), flush=True)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_call_whose_key_is_the_same_as_before_needs_no_search(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(SEARCHES)
+    done = launch(2, [str(program)], TENON_COMMUNICATOR="mpi-shared")
+
+    counts = [int(each) for each in re.findall(r"searches (\d+)", done.stdout)]
+    assert len(counts) == 2 and all(2 <= each <= 40 for each in counts), done.stdout + done.stderr

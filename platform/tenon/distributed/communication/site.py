@@ -23,6 +23,7 @@ from tenon.distributed.communication.steps import (
     Argument,
     Followed,
     Holder,
+    Label,
     Reading,
     Step,
     is_tenon,
@@ -50,7 +51,7 @@ class _Found:
     subjects: list[tuple[str, object]]
     aliases: list[str] = field(default_factory=list)
     indices: list[tuple[str, int | str]] = field(default_factory=list)
-    numbers: list[tuple[str, int | str]] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
     owners: dict[str, str] = field(default_factory=dict)
     holders: dict[str, _Held] = field(default_factory=dict)
     """Where the subjects are, by their variables; empty for the tensor itself."""
@@ -175,7 +176,8 @@ class Site:
             while depth < step.depth:
                 frame, depth = frame.f_back or frame, depth + 1
             self._search(step, frame, tensor, found)
-        aliases, indices, numbers = found.aliases, found.indices, found.numbers
+        aliases, indices = found.aliases, found.indices
+        numbers: list[tuple[str, int | str]] = [(f"{each.variable} =", each.key) for each in found.labels]
         if aliases and expression is not None:
             aliases = [each for each in aliases if each != expression[1:-1]]
         if self._computed and not self._strict:
@@ -188,13 +190,11 @@ class Site:
                 return self.name
         else:
             self._fruitless = 0
-            if numbers:
-                holder = None
         name = self._chosen(expression, aliases, [*indices, *numbers], found.owners)
         if holder is not None:
             following = self._holders.get((holder, name))
             if following is None:
-                following = self._holders[holder, name] = Holder(*holder, name)
+                following = self._holders[holder, name] = Holder(*holder, name, found.labels)
             self._latest.next = following
             self._latest = following
         return name
@@ -208,7 +208,7 @@ class Site:
                 continue
             key = references.as_key(value)
             if key is not None and variable in step.labels:
-                found.numbers.append((f"{variable} =", key))
+                found.labels.append(Label(step.depth, variable, key))
                 owner = step.owner_of_container(values)
                 if owner:
                     found.owners[f"{variable} ="] = owner
@@ -232,7 +232,7 @@ class Site:
             places = [*((each, None) for each in aliases if f"`{each}`" != self._expression), *indices]
             held = next((each for each in places if step.may_hold(*each, values)), None)
             if held is not None and not loop:
-                found.numbers.clear()
+                found.labels.clear()
                 if found.holders.keys() - {""}:
                     found.holders.clear()
                     found.aliases, found.indices = [], []
@@ -244,8 +244,7 @@ class Site:
                 if step.is_outside(held[0]):
                     found.outside.add(loop)
         if found.holders and step.labels:
-            kept = {f"{variable} =" for variable in step.labels}
-            found.numbers[:] = [each for each in found.numbers if each[0] not in kept]
+            found.labels = [each for each in found.labels if each.variable not in step.labels]
 
     def _chosen(
         self,

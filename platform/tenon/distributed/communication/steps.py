@@ -85,22 +85,45 @@ class Step(NamedTuple):
         return f"{file} {code.co_qualname}"
 
 
+class Label(NamedTuple):
+    """The value of a variable that distinguishes calls, ``depth`` frames above the call."""
+
+    depth: int
+    variable: str
+    key: int | str
+
+
 class Holder:
     """A variable or item that held the tensor of a call, the name, and what came next the last time.
 
     ``loop`` is the variable of a loop that is looked for in place of the tensor, or empty. The variable may
-    be an attribute of another one.
+    be an attribute of another one. ``labels`` are what else the name states.
     """
 
-    __slots__ = ("attribute", "depth", "key", "loop", "name", "next", "variable")
+    __slots__ = ("attribute", "depth", "key", "labels", "loop", "name", "next", "variable")
 
-    def __init__(self, depth: int, variable: str, key: int | str | None, loop: str, name: Implied) -> None:
-        self.depth, self.key, self.loop, self.name = depth, key, loop, name
+    def __init__(
+        self,
+        depth: int,
+        variable: str,
+        key: int | str | None,
+        loop: str,
+        name: Implied,
+        labels: Sequence[Label] = (),
+    ) -> None:
+        self.depth, self.key, self.loop, self.name, self.labels = depth, key, loop, name, labels
         self.variable, _, self.attribute = variable.partition(".")
         self.next = self
 
     def holds(self, tensor: object, frame: FrameType) -> bool:
-        """Whether the variable, ``depth`` frames above ``frame``, holds ``tensor`` now."""
+        """Whether the variable, ``depth`` frames above ``frame``, holds ``tensor`` now, and labels are as
+        they were."""
+        for depth, variable, expected in self.labels:
+            each = frame
+            for _ in range(depth):
+                each = each.f_back or each
+            if references.as_key(each.f_locals.get(variable)) != expected:
+                return False
         for _ in range(self.depth):
             frame = frame.f_back or frame
         values = frame.f_locals
