@@ -60,6 +60,9 @@ class Round(Unary):
     def forward(self, xp, x, *, decimals=0, out=None):
         """Round to ``decimals`` digits after the point."""
         refuse_kinds(self.name, "b", x)
+        if out is not None and decimals < 0 and x.dtype.kind in "iu":
+            out[...] = xp.round(x, decimals)  # with ``out``, NumPy divides integers into floats
+            return out
         return xp.round(x, decimals, out=out)
 
     def expression_for(self, args, attrs):
