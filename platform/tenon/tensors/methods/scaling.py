@@ -28,7 +28,7 @@ def alpha_times(alpha: Number, x: Tensor, y: Any) -> Any:  # a tensor if ``y`` i
     return scaled(widened_to(kind, y), alpha)
 
 
-def widened_to(kind: dtype, value: Any) -> Any:
+def widened_to(kind: dtype, value: Any) -> Any:  # a tensor, or another operand
     """Return ``value``, if it is a tensor of a shorter integer dtype than ``kind``, as ``kind``: products of
     ``value`` with a number would wrap around."""
     if not isinstance(value, Value) or value.raw.dtype.kind not in "iu" or value.raw.dtype == kind.numpy:
