@@ -141,12 +141,18 @@ GAPS = {
     "steps": np.s_[0, 3:40:4],
     "steps in both": np.s_[2:9:3, 5:30:7],
     "transposed": np.s_[3:6:2, 10:14],
+    "repeated": np.s_[0, 3:40:4],
+    "windows": np.s_[0, 3:40:4],
 }
 
 
-def view_with_gaps(case, value=0.0):
+def view_with_gaps(case):
     view = np.full((20, 50), SECRET, np.float32)[GAPS[case]]
-    view[...] = np.arange(view.size).reshape(view.shape) + value
+    view[...] = np.arange(view.size).reshape(view.shape)
+    if case == "repeated":  # more elements than the memory between the first and the last has numbers
+        return np.lib.stride_tricks.as_strided(view, (90, view.size), (0, *view.strides))
+    if case == "windows":
+        return np.lib.stride_tricks.sliding_window_view(view, 6, writeable=True)
     return view.T if case == "transposed" else view
 
 

@@ -57,10 +57,21 @@ def own_extent(array: np.ndarray) -> np.ndarray:
         last = sum((n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True))
         flat = np.lib.stride_tricks.as_strided(array, (last // size + 1,), (size,))
     block = np.frombuffer(flat.view(np.uint8).data, array.dtype)
-    if flat.size > array.size:
+    if not _is_dense(array):
         key = id(block)
         _REACHED[key] = weakref.ref(block, lambda _: _REACHED.pop(key, None)), array.shape, array.strides
     return np.ndarray(array.shape, array.dtype, block, 0, array.strides)
+
+
+def _is_dense(array: np.ndarray) -> bool:
+    """Whether the elements of ``array`` lie one behind the other, in any order of its axes, or repeated."""
+    step = array.dtype.itemsize
+    for stride, count in sorted(zip(array.strides, array.shape, strict=True)):
+        if stride and count > 1:
+            if stride != step:
+                return False
+            step *= count
+    return True
 
 
 #: The shape and strides of the views with gaps that ``own_extent`` has made, by the id of their block.
