@@ -49,8 +49,8 @@ class GradientWindows:
         if size <= self._size or self._is_refused or 2 * size * self._communicator.size > MOST_BYTES:
             return
         found = [self._communicator.readable_memory(size, name="gradients") for _ in range(2)]
-        self._memory = [each for each in found if each is not None]
-        self._is_refused = len(self._memory) < 2
-        self._size, self._users = 0 if self._is_refused else size, [None, None]
-        if self._is_refused:
-            self._memory = []
+        pieces = [each for each in found if each is not None]
+        if len(pieces) < 2:
+            self._is_refused = True  # smaller ones stay in use
+        else:
+            self._memory, self._size, self._users = pieces, size, [None, None]
