@@ -12,7 +12,7 @@ from tenon.kernels.shapes import broadcast_shapes, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
-from tenon.tensors.methods.scaling import scaled
+from tenon.tensors.methods.scaling import not_whole, scaled
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
@@ -165,10 +165,7 @@ class Products(Family):
         if all(v.raw.dtype.kind in "biu" for v in (self, vec1, vec2)):
             for name, factor in (("beta", beta), ("alpha", alpha)):
                 if isinstance(factor, (float, complex)):
-                    raise DTypeError(
-                        f"For integral input tensors, argument {name} must not be a floating point number,"
-                        f" got {factor}. Use .float()."
-                    )
+                    raise not_whole(name, factor)
         if self.raw.dtype == vec1.raw.dtype == vec2.raw.dtype:
             return _plus(self, vec1.outer(vec2), beta, alpha)
         kind = promote_types(self.dtype, promote_types(vec1.dtype, vec2.dtype)).numpy  # 0-d ones as well

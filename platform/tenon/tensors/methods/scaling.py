@@ -18,14 +18,19 @@ if TYPE_CHECKING:
 def alpha_times(alpha: Number, x: Tensor, y: Any) -> Any:  # a tensor if ``y`` is one, else a number
     """Compute ``alpha * y``; DTypeError if ``alpha`` is a float and both tensors are of integers."""
     if isinstance(alpha, float) and all(is_integral(v) for v in (x, y)):
-        raise DTypeError(
-            "For integral input tensors, argument alpha must not be a floating point number, got "
-            f"{alpha}. Convert the tensors with .float()."
-        )
+        raise not_whole("alpha", alpha)
     kind = result_type(x, y)
     if kind.category == INTEGER:
         need_fit(alpha, kind.numpy)
     return scaled(widened_to(kind, y), alpha)
+
+
+def not_whole(argument: str, factor: Number) -> DTypeError:
+    """The error for a ``factor`` of integer tensors that is not an integer."""
+    return DTypeError(
+        f"For integral input tensors, argument {argument} must not be a floating point number, got {factor}."
+        " Convert the tensors with .float()."
+    )
 
 
 def widened_to(kind: dtype, value: Any) -> Any:  # a tensor, or another operand
