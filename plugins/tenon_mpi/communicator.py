@@ -186,26 +186,10 @@ class MpiCommunicator(Communicator):
         self.agree(engine.Call("reduce_scatter", "memory", (size,), "bytes", name))
         return self._windows.allocate(size, np.dtype(np.uint8))
 
-    def all_gather_several(
-        self, arrays: engine.Arrays, outs: engine.Arrays, *, name: str | None = None
-    ) -> engine.Work:
-        """Gather; of results in common memory every rank writes its own rows only."""
+    def expect_several(self, arrays: engine.Arrays, *, gathered: bool) -> None:
+        """Publish the position of ``arrays`` in a common window, or of those to reduce in one of all rows."""
         if self._memory is not None:
-            self._position = self._windows.common_position_of(outs)
-        return super().all_gather_several(arrays, outs, name=name)
-
-    def reduce_scatter_several(
-        self,
-        arrays: engine.Arrays,
-        outs: engine.Arrays,
-        op: str = engine.ReduceOp.SUM,
-        *,
-        name: str | None = None,
-    ) -> engine.Work:
-        """Reduce; arrays in windows are read there by all ranks."""
-        if self._memory is not None:
-            self._position = self._windows.position_of_all(arrays)
-        return super().reduce_scatter_several(arrays, outs, op, name=name)
+            self._position = self._windows.position_of_several(arrays, common=gathered)
 
     def expect(self, source: np.ndarray, in_place: bool = False) -> None:
         """Before the comparison: stage a small array, or publish the position of one in a shared window."""

@@ -131,13 +131,19 @@ class Windows:
         self._common.append(Window(self._mpi, self._node, size, common=True))
         return self._common[-1].take_bytes(size)
 
-    def common_position_of(self, arrays: Sequence[np.ndarray]) -> int:
-        """The position of the first of ``arrays``, if all of them are in one common window; else -1."""
-        return _position_in(self._common, arrays)
-
-    def position_of_all(self, arrays: Sequence[np.ndarray]) -> int:
-        """The position of the first of ``arrays``, if all of them are in one window; else -1."""
-        return _position_in(self._windows, arrays)
+    def position_of_several(self, arrays: Sequence[np.ndarray], *, common: bool) -> int:
+        """The position of the first of ``arrays``, if one window has all of them, a ``common`` one or one of
+        rows; else -1."""
+        windows = self._common if common else self._windows
+        if not windows or not arrays:
+            return -1
+        starts = [each.__array_interface__["data"][0] for each in arrays]
+        for number, window in enumerate(windows):
+            offset: int = starts[0] - window.start
+            if 0 <= offset < window.size:
+                inside = all(0 <= start - window.start < window.size for start in starts)
+                return number << 48 | offset if inside else -1
+        return -1
 
     def parts_like(self, position: int, array: np.ndarray) -> list[np.ndarray]:
         """Every rank's array where this rank has ``array``, which is in the window of ``position``."""
@@ -178,19 +184,6 @@ def _on_all(barrier: SharedBarrier, flags: int) -> int:
     for word in barrier.words():
         flags &= word
     return flags
-
-
-def _position_in(windows: Sequence[Window], arrays: Sequence[np.ndarray]) -> int:
-    """The one of ``windows`` that has all ``arrays``, and the offset of the first in it; -1 if none has."""
-    if not windows or not arrays:
-        return -1
-    starts = [each.__array_interface__["data"][0] for each in arrays]
-    for number, window in enumerate(windows):
-        offset: int = starts[0] - window.start
-        if 0 <= offset < window.size:
-            inside = all(0 <= start - window.start < window.size for start in starts)
-            return number << 48 | offset if inside else -1
-    return -1
 
 
 def has_room(size: int) -> bool:

@@ -66,6 +66,7 @@ class SeveralArrays:
         The arrays are contiguous and may have several dtypes; each has that of its ``out``.
         """
         self._check_several(outs, arrays, "all_gather_several")
+        self.expect_several(outs, gathered=True)
         total = sum(array.nbytes for array in arrays)
         kinds = "+".join(sorted({dtype_name(array.dtype) for array in arrays}))
         call = cached_call("all_gather", f"{len(arrays)} arrays of {kinds}", (total,), "bytes", name)
@@ -82,6 +83,7 @@ class SeveralArrays:
         All have one dtype. The contents of ``arrays`` are undefined afterwards, and see ``readable_memory``.
         """
         self._check_several(arrays, outs, "reduce_scatter_several")
+        self.expect_several(arrays, gathered=False)
         total = sum(out.size for out in outs)
         dtype = outs[0].dtype if outs else np.dtype(np.float32)
         operation, call = reduction_call("reduce_scatter", op, (self.size, total), dtype, name)
@@ -99,7 +101,11 @@ class SeveralArrays:
         """``reduce_scatter_several``, asynchronous on engines that overlap."""
         return self.reduce_scatter_several(arrays, outs, op, name=name)
 
-    # Engines may replace these, which pack the arrays into one.
+    # Engines may replace these; the latter pack the arrays into one.
+
+    def expect_several(self, arrays: Arrays, *, gathered: bool) -> None:
+        """Prepare for ``arrays`` that are ``gathered`` into, or else reduced, before calls are compared."""
+        return
 
     def perform_all_gather_several(self, sources: Arrays, targets: Arrays) -> None:
         """Gather arrays of bytes: ``targets[i]`` is ``[size, n_i]``."""
