@@ -95,8 +95,8 @@ class Windows:
         None on all of them if there is no room for a row of each.
         """
         needed = count * dtype.itemsize
-        room = has_room(needed * self._node.Get_size())
-        free = np.array([*(window.dropped for window in self._windows), room], np.uint8)
+        fits = has_room(needed * self._node.Get_size())
+        free = np.array([*(window.dropped for window in self._windows), fits], np.uint8)
         self._node.Allreduce(self._mpi.IN_PLACE, free, self._mpi.MIN)
         fitting = [
             w for w, f in zip(self._windows, free[:-1], strict=True) if f and needed <= w.size <= 2 * needed
