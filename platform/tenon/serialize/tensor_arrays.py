@@ -55,8 +55,10 @@ def begins(head: bytes) -> bool:
 class Arrays:
     """The checked header of a file, and its arrays.
 
-    ``document`` is tenon's manifest, or None in a file of another writer.
+    ``document`` is tenon's manifest and ``digest`` its SHA-256, both None in a file of another writer.
     """
+
+    digest: str | None = None
 
     def __init__(self, file: BinaryIO, placement: Placement) -> None:
         self._file, self._placement, self.source = file, placement, placement.source
@@ -88,6 +90,10 @@ class Arrays:
         self._storages[name] = storage
         self._placement.place(storage, location)
         return storage
+
+    def forget(self) -> None:
+        """Let go of the storages that were read."""
+        self._storages.clear()
 
     def check(self, name: str) -> None:
         """Read an array and compare its checksum, whatever its dtype."""
@@ -159,6 +165,7 @@ class Arrays:
             or hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != digest
         ):
             self._broken("its manifest does not have the SHA-256 it was saved with")
+        self.digest = digest
         try:
             document = json.loads(text, object_pairs_hook=_unique)
         except (ValueError, RecursionError) as error:

@@ -57,6 +57,8 @@ class Packed:
     Its data are the tensors' own memory, until ``detach`` copies them.
     """
 
+    digest: str
+
     def __init__(self, obj: object) -> None:
         tensors = tensors_of(obj)
         self._tensors = tensors  # kept alive until the bytes are written
@@ -107,7 +109,8 @@ class Packed:
         return buffer
 
     def write(self, file: Writable, name: str) -> None:
-        """Write the object to ``file``; ``name`` is not used by this format."""
+        """Write the object to ``file``; ``name`` is not used by this format. Sets ``digest``, the SHA-256 of
+        the manifest, which has those of the arrays."""
         header = self._header()
         file.write(struct.pack("<Q", len(header)) + header)
         for data in self._data:
@@ -127,7 +130,8 @@ class Packed:
             "arrays": arrays,
         }
         text = json.dumps(document, separators=(",", ":"), allow_nan=False)
-        metadata = {OURS: text, DIGEST: hashlib.sha256(text.encode()).hexdigest()}
+        self.digest = hashlib.sha256(text.encode()).hexdigest()
+        metadata = {OURS: text, DIGEST: self.digest}
         header = json.dumps({METADATA: metadata, **self._entries}, separators=(",", ":")).encode()
         return header + b" " * (-len(header) % 8)
 
@@ -147,7 +151,7 @@ def read(file: BinaryIO, placement: Placement) -> object:
             found = {name: _plain(arrays, name) for name in arrays.entries}
             warn_unchecked(source, "safetensors files of other programs have none")
             return found
-        tensors = [_tensor(arrays, row) for row in arrays.document["tensors"]]
+        tensors = [tensor_of(arrays, row) for row in arrays.document["tensors"]]
         return manifest.decode(arrays.document["structure"], tensors)
     except CheckpointError as error:
         if str(error).startswith("cannot load"):
@@ -172,7 +176,7 @@ def _plain(arrays: Arrays, name: str) -> Tensor:
     return rebuild(storage, storage.dtype, 0, shape, contiguous_strides(shape))
 
 
-def _tensor(arrays: Arrays, row: Row) -> Tensor:
+def tensor_of(arrays: Arrays, row: Row) -> Tensor:
     """The tensor of a row of the manifest; errors of any kind are raised if the row is malformed."""
     kind, shape = dtypes.BY_NAME[row["dtype"]], tuple(row["shape"])
     if row["array"] is None:
