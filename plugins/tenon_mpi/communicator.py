@@ -256,6 +256,13 @@ class MpiCommunicator(Communicator):
         part.Free()
         return group
 
+    def beside(self) -> MpiCommunicator | None:
+        """A duplicate that sleeps while it waits, if this MPI can be called from several threads."""
+        if self._mpi.Query_thread() != self._mpi.THREAD_MULTIPLE:
+            return None
+        self.agree(engine.Call("new_group", "beside", (), "", None))
+        return type(self)(self._comm, beside=self, nodes=self._nodes)
+
     def shrink(self) -> MpiCommunicator:
         """A communicator of the surviving ranks (``MPIX_Comm_shrink``)."""
         self._stop()

@@ -254,6 +254,10 @@ class Communicator(SeveralArrays, ABC):
         self.agree(Call("new_group", "", (), "", name))
         return self.perform_split(color, key)
 
+    def beside(self) -> Communicator | None:
+        """A communicator of the same ranks for another thread; None if that cannot be. Collective."""
+        return self.split(0, self.rank)
+
     def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate zeros in memory that this engine reduces fastest; collective, with equal arguments."""
         return np.zeros(count, dtype)
