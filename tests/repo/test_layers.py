@@ -30,7 +30,7 @@ LAYERS = [
     "optim data",
     "distributed",
     "serialize func fx data.readers",
-    "export",
+    "export distributed.checkpoint",
     "profiler utils",
     "training testing",
     "compat cli extend",

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import click
 import numpy as np
 
+from tenon.distributed.checkpoint import random_states
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.zero import ZeroRedundancyOptimizer
@@ -26,7 +27,7 @@ from tenon.serialize.background import CheckpointWriter
 from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
 from tenon.serialize.named import NamedBytes
 from tenon.serialize.regular_files import open_regular
-from tenon.training import lock, randomness
+from tenon.training import lock
 from tenon.training.config import canonical
 from tenon.training.session import Session
 from tenon.training.trust import Trust, imports, listing
@@ -44,7 +45,7 @@ def save(session: Session) -> None:
     if not session.config.checkpoint.every:
         return
     plugins = host().save_sections(session)
-    generators = randomness.capture(session.communicator)
+    generators = random_states.capture(session.communicator)
     if isinstance(session.optimizer, ZeroRedundancyOptimizer):
         session.optimizer.consolidate_state_dict(to=0)
     if not session.is_main:
@@ -158,7 +159,7 @@ def restore(session: Session, saved: Sections) -> None:
         if session.scaler is not None and saved.get("scaler") is not None:
             session.scaler.load_state_dict(saved["scaler"])
     with restoring("random", folder):
-        randomness.restore(saved["random"], session.communicator)
+        random_states.restore(saved["random"], session.communicator)
     with restoring("progress", folder):
         session.step, session.epoch, session.position, session.samples_seen = (
             _count(saved["progress"][name]) for name in ("step", "epoch", "position", "samples_seen")

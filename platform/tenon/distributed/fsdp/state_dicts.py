@@ -140,7 +140,7 @@ class WithStateDicts(Module):
         config = settings.optim_state_dict_config
         whole = settings.state_dict_type is StateDictType.FULL_STATE_DICT
         given = optim.state_dict() if optim_state_dict is None else optim_state_dict
-        names = _names_of(model, optim)
+        names = names_of(model, optim)
         keeps = not getattr(config, "rank0_only", False) or world.get_communicator().rank == 0
         state: Values = {}
         for number, entry in given["state"].items():
@@ -163,7 +163,7 @@ class WithStateDicts(Module):
     ) -> Values:
         """What ``optim.load_state_dict`` takes, of a result of ``optim_state_dict``; loaded at once with
         ``load_directly``. ``is_named_optimizer`` and ``group`` have no effect."""
-        names = _names_of(model, optim)
+        names = names_of(model, optim)
         parameters = dict(zip(names, (p for g in optim.param_groups for p in g["params"]), strict=True))
         numbers = {name: number for number, name in enumerate(names)}
         state = {}
@@ -184,7 +184,7 @@ class WithStateDicts(Module):
         return result
 
 
-def _names_of(model: Module, optim: Optimizer) -> list[str]:
+def names_of(model: Module, optim: Optimizer) -> list[str]:
     """The names of the optimizer's parameters, in their order."""
     names = {id(p): name for name, p in model.named_parameters()}
     for state in states_of(model):
@@ -197,7 +197,7 @@ def _names_of(model: Module, optim: Optimizer) -> list[str]:
             if id(p) not in names:
                 raise ArgumentError(
                     f"parameter {number} of a group of the optimizer, {list(p.shape)}, is not of the model."
-                    " Create the optimizer after FullyShardedDataParallel, with model.parameters()."
+                    " Create the optimizer after the model is sharded, with model.parameters()."
                 )
             found.append(names[id(p)])
     return found

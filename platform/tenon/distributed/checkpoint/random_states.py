@@ -8,18 +8,16 @@ sample (``random/philox.py``) and need no state.
 from __future__ import annotations
 
 import random as python
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from tenon import random
+from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.errors import RandomStateError
 from tenon.tensors.creation import create
-
-if TYPE_CHECKING:
-    from tenon.training.layers import Table
 
 
 def capture(communicator: Communicator) -> dict[str, object]:
@@ -35,7 +33,7 @@ def capture(communicator: Communicator) -> dict[str, object]:
     return {"seed": random.initial_seed(), "stream": random.get_rng_state(), "ranks": ranks}
 
 
-def restore(saved: Table, communicator: Communicator) -> None:
+def restore(saved: dict[str, Any], communicator: Communicator) -> None:
     """Restore the states that ``capture`` returned.
 
     With the same number of ranks each restores its own states; otherwise all restore rank 0's default
@@ -54,3 +52,31 @@ def restore(saved: Table, communicator: Communicator) -> None:
     if not 0 <= position <= np.asarray(key).size:  # NumPy would read the memory behind the words
         raise RandomStateError(f"NumPy's generator is at word {position} of {np.asarray(key).size}.")
     np.random.set_state((kind, key, position, *rest))
+
+
+class RandomStates:
+    """The states of the random generators of all ranks, as a value of a state dict. Both methods are
+    collective.
+
+    >>> import tempfile, tenon
+    >>> from tenon.distributed import checkpoint
+    >>> folder = tempfile.mkdtemp()
+    >>> saved = checkpoint.save({"random": checkpoint.RandomStates()}, checkpoint_id=folder)
+    >>> first = tenon.rand(2)
+    >>> checkpoint.load({"random": checkpoint.RandomStates()}, checkpoint_id=folder)
+    >>> bool((tenon.rand(2) == first).all())
+    True
+    """
+
+    def state_dict(self) -> dict[str, object]:
+        """The states now."""
+        return {"generators": _as_leaf(capture(world.get_communicator()))}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # the states, as they were saved
+        """Restore states that were saved by as many ranks; by another number, the default generator only."""
+        restore(dict(state_dict["generators"]), world.get_communicator())
+
+
+def _as_leaf(states: dict[str, object]) -> tuple[tuple[str, object], ...]:
+    """The states as one value: what is loaded replaces it, whatever the number of ranks."""
+    return tuple(states.items())

@@ -1,0 +1,192 @@
+"""Copies in memory of what ``async_save`` writes, so that the state may change meanwhile. Names are
+PyTorch's."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import io
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata, MetadataIndex, StorageMeta
+from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from tenon.errors import CheckpointError, UnsupportedError
+from tenon.optim.step_hooks import register_optimizer_step_pre_hook
+from tenon.tensors.creation.create import from_numpy
+from tenon.tensors.tensor import Tensor
+
+__all__ = ["AsyncStager", "BlockingAsyncStager", "DefaultStager", "StagingOptions"]
+
+
+class AsyncStager(ABC):
+    """Copies a state dict before ``async_save`` writes it."""
+
+    _synchronize_after_execute = True
+
+    @property
+    def should_synchronize_after_execute(self) -> bool:
+        """Whether ``synchronize_staging`` is called after ``stage``."""
+        return self._synchronize_after_execute
+
+    @abstractmethod
+    def stage(
+        self, state_dict: STATE_DICT_TYPE
+    ) -> concurrent.futures.Future[STATE_DICT_TYPE] | STATE_DICT_TYPE:
+        """A copy of ``state_dict``, or the future of one."""
+
+    def synchronize_staging(self) -> None:
+        """Block until the copy is made; by default it is when ``stage`` returns."""
+        return
+
+    def close(self) -> None:
+        """Let go of memory; by default there is none."""
+        return
+
+
+class BlockingAsyncStager(AsyncStager):
+    """Copies while the caller waits. ``cache_staged_state_dict`` and ``type_check`` have no effect."""
+
+    def __init__(self, cache_staged_state_dict: bool = False, type_check: bool = False) -> None:
+        self.cache_staged_state_dict = cache_staged_state_dict
+
+    def stage(self, state_dict: STATE_DICT_TYPE) -> STATE_DICT_TYPE:
+        """A copy of ``state_dict`` whose tensors are on the CPU."""
+        copied: STATE_DICT_TYPE = {key: _copied(value) for key, value in state_dict.items()}
+        return copied
+
+
+def _copied(value: Any) -> Any:  # of the same type
+    if isinstance(value, Tensor):
+        return value.detach().clone().cpu()
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_copied(item) for item in value)
+    return value
+
+
+@dataclass
+class StagingOptions:
+    """How ``DefaultStager`` copies.
+
+    With ``use_async_staging`` in the background, while the next forward and backward pass run. The others
+    have no effect.
+    """
+
+    use_pinned_memory: bool = True
+    use_shared_memory: bool = True
+    use_async_staging: bool = True
+    use_non_blocking_copy: bool = True
+
+
+class DefaultStager(AsyncStager):
+    """Copies what this rank writes into memory that is kept for the next checkpoint, until ``close``.
+
+    With ``config.use_async_staging`` the state may not change before the copy is complete. Steps of
+    optimizers wait for it by themselves; for a change by anything else, call ``staging_completion.result()``
+    first. A tensor that changed too early fails the save with an error that names it.
+    """
+
+    def __init__(self, config: StagingOptions | None = None) -> None:
+        self.options = StagingOptions() if config is None else config
+        self.memory = np.empty(0, np.uint8)
+
+    def stage(self, state_dict: STATE_DICT_TYPE) -> STATE_DICT_TYPE:
+        """A copy of ``state_dict``, whose memory is its own."""
+        return BlockingAsyncStager().stage(state_dict)
+
+    def close(self) -> None:
+        """Free the memory."""
+        self.memory = np.empty(0, np.uint8)
+
+
+class StagedPlanner(SavePlanner):
+    """Stands for ``planner``, whose data of ``items`` it copies: ``resolve_data`` returns the copies."""
+
+    def __init__(self, planner: SavePlanner, items: Sequence[WriteItem], stager: DefaultStager) -> None:
+        self._planner, self._items, self._stager = planner, items, stager
+        self._data: dict[MetadataIndex, Tensor | io.BytesIO] = {
+            item.index: planner.resolve_data(item) for item in items
+        }
+        self._copied: concurrent.futures.Future[None] | None = None
+
+    def copy(self) -> None:
+        """Copy all data; the tensors may change afterwards."""
+        tensors = {index: value for index, value in self._data.items() if isinstance(value, Tensor)}
+        size = sum(-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors.values())
+        if self._stager.memory.size < size:
+            self._stager.memory = np.empty(size, np.uint8)
+        position = 0
+        for index, tensor in tensors.items():
+            version = tensor._version
+            host = np.asarray(tensor.detach().cpu().raw)
+            place = (
+                self._stager.memory[position : position + host.nbytes].view(host.dtype).reshape(host.shape)
+            )
+            np.copyto(place, host)
+            if self._copied is not None and tensor._version != version:
+                raise CheckpointError(_CHANGED.format(index.fqn))
+            self._data[index] = from_numpy(place)
+            position += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+    def begin(self) -> concurrent.futures.Future[None]:
+        """Copy in the background; steps of optimizers wait for it."""
+        versions = [(i, t, t._version) for i, t in self._data.items() if isinstance(t, Tensor)]
+        done: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._copied = done
+
+        def work() -> None:
+            try:
+                self.copy()
+                for index, tensor, version in versions:
+                    if tensor._version != version:
+                        raise CheckpointError(_CHANGED.format(index.fqn))
+            except BaseException as error:  # raised by the future, and by the save
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        handle = register_optimizer_step_pre_hook(lambda *_: concurrent.futures.wait([done]) and None)
+        done.add_done_callback(lambda _: handle.remove())
+        threading.Thread(target=work, name="checkpoint staging").start()
+        return done
+
+    def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
+        """The copy of an item's data."""
+        if self._copied is not None:
+            self._copied.result()
+        return self._data[write_item.index]
+
+    def set_up_planner(
+        self,
+        state_dict: STATE_DICT_TYPE,
+        storage_meta: StorageMeta | None = None,
+        is_coordinator: bool = False,
+    ) -> None:
+        """Raise: the planner it stands for has planned."""
+        raise UnsupportedError("this planner only has the copies of what was planned.")
+
+    def create_local_plan(self) -> SavePlan:
+        """The plan of the planner it stands for."""
+        return self._planner.create_local_plan()
+
+    def create_global_plan(self, all_plans: list[SavePlan]) -> tuple[list[SavePlan], Metadata]:
+        """The global plan of the planner it stands for."""
+        return self._planner.create_global_plan(all_plans)
+
+    def finish_plan(self, new_plan: SavePlan) -> SavePlan:
+        """Accept the plan."""
+        return self._planner.finish_plan(new_plan)
+
+
+_ALIGNMENT = 64
+_CHANGED = (
+    "{} changed while async_save was copying it in the background, so the checkpoint was not written. Call"
+    " staging_completion.result() before the state changes other than by the step of an optimizer, or use"
+    " StagingOptions(use_async_staging=False)."
+)

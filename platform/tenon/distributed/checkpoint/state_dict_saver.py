@@ -1,0 +1,251 @@
+"""``save`` and ``async_save``: every rank writes its part of a state dict. Names are PyTorch's."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import inspect
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from tenon.distributed.checkpoint import background
+from tenon.distributed.checkpoint.default_planner import DefaultSavePlanner
+from tenon.distributed.checkpoint.filesystem import FileSystemWriter
+from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
+from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner
+from tenon.distributed.checkpoint.ranks import Ranks
+from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagedPlanner
+from tenon.distributed.checkpoint.stateful import Stateful
+from tenon.distributed.checkpoint.storage import StorageWriter
+from tenon.distributed.communication import world
+from tenon.distributed.communication.communicator import Communicator
+from tenon.distributed.messages.process_group import Group, member
+from tenon.errors import ArgumentError
+
+__all__ = ["AsyncCheckpointerType", "AsyncSaveResponse", "async_save", "save", "save_state_dict"]
+
+
+class AsyncCheckpointerType(Enum):
+    """Where ``async_save`` writes. Here always in a thread, as processes with MPI cannot fork."""
+
+    THREAD = "thread"
+    PROCESS = "process"
+
+
+@dataclass
+class AsyncSaveResponse:
+    """What ``async_save`` returns if the copy in memory is made in the background too.
+
+    ``staging_completion`` is done when the state may change, ``upload_completion`` when the checkpoint is
+    complete.
+    """
+
+    staging_completion: concurrent.futures.Future[None]
+    upload_completion: concurrent.futures.Future[Metadata]
+
+
+def save(
+    state_dict: STATE_DICT_TYPE,
+    *,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: StorageWriter | None = None,
+    planner: SavePlanner | None = None,
+    process_group: Group = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> Metadata:
+    """Save ``state_dict`` in the folder ``checkpoint_id``, each rank its part; collective.
+
+    Values are tensors, DTensors, plain values, containers of them, and objects with ``state_dict()`` and
+    ``load_state_dict()``. A tensor that all ranks have is written by one of them. The folder has the former
+    checkpoint until the new one is complete on all ranks. ``no_dist`` saves from this process alone.
+    ``use_collectives=False`` is the same.
+
+    Raises CheckpointException on all ranks if any fails. Source: torch.distributed.checkpoint.save.
+
+    >>> import tempfile, tenon
+    >>> from tenon.distributed import checkpoint
+    >>> folder = tempfile.mkdtemp()
+    >>> saved = checkpoint.save({"weight": tenon.ones(2), "step": 3}, checkpoint_id=folder)
+    >>> state = {"weight": tenon.zeros(2), "step": 0}
+    >>> checkpoint.load(state, checkpoint_id=folder)
+    >>> state
+    {'weight': tensor([1., 1.]), 'step': 3}
+    """
+    writer = _writer(storage_writer, checkpoint_id)
+    ranks = Ranks(_communicator(process_group, no_dist or not use_collectives))
+    return _save(_states(state_dict), writer, ranks, planner or DefaultSavePlanner())
+
+
+def save_state_dict(
+    state_dict: STATE_DICT_TYPE,
+    storage_writer: StorageWriter,
+    process_group: Group = None,
+    coordinator_rank: int = 0,
+    no_dist: bool = False,
+    planner: SavePlanner | None = None,
+) -> Metadata:
+    """``save`` under its old name, without objects that have a state."""
+    storage_writer.reset()
+    ranks = Ranks(_communicator(process_group, no_dist), coordinator_rank)
+    return _save(state_dict, storage_writer, ranks, planner or DefaultSavePlanner())
+
+
+def async_save(
+    state_dict: STATE_DICT_TYPE,
+    *,
+    checkpoint_id: str | os.PathLike[str] | None = None,
+    storage_writer: StorageWriter | None = None,
+    planner: SavePlanner | None = None,
+    process_group: Group = None,
+    async_checkpointer_type: AsyncCheckpointerType = AsyncCheckpointerType.THREAD,
+    async_stager: AsyncStager | None = None,
+    no_dist: bool = False,
+    use_collectives: bool = True,
+) -> concurrent.futures.Future[Metadata] | AsyncSaveResponse:
+    """``save`` beside the computation: what this rank writes is copied in memory, the rest is done by a
+    thread.
+
+    The state may change when the call returns. With
+    ``async_stager=DefaultStager(StagingOptions(use_async_staging=True))`` the copy is made in the background
+    too: the result is an ``AsyncSaveResponse``, and the next step of any optimizer waits for the copy.
+
+    One checkpoint is written at a time: the next call waits for the last, and raises its error if nobody has
+    asked its future. The program ends when the checkpoint is complete. Collective.
+    ``async_checkpointer_type`` has no effect. Source: torch.distributed.checkpoint.async_save.
+    """
+    background.wait()
+    writer = _writer(storage_writer, checkpoint_id)
+    ranks = Ranks(_communicator(process_group, no_dist or not use_collectives))
+    planner = planner or DefaultSavePlanner()
+    states = _states(state_dict)
+    stager = async_stager
+    if stager is None:
+        stager = writer if isinstance(writer, AsyncStager) else background.stager()
+    if not isinstance(stager, DefaultStager):
+        # A stager of the user's own copies the state dict as a whole, before it is known who writes what.
+        states = _staged(stager, states)
+    saving = _Saving(states, writer, ranks, planner)
+    saving.plan()
+    copied = None
+    if isinstance(stager, DefaultStager):
+        saving.planner = staged = StagedPlanner(planner, saving.final.items, stager)
+        if stager.options.use_async_staging:
+            copied = staged.begin()
+        else:
+            staged.copy()
+    beside = background.ranks_beside(ranks)
+    if beside is None:
+        written = background.finished(saving.complete(ranks))
+    else:
+        written = background.start(lambda: saving.complete(beside), saving.name)
+    return written if copied is None else AsyncSaveResponse(copied, written)
+
+
+class _Saving:
+    """One save: the state dict, and what plans and writes it."""
+
+    final: SavePlan
+
+    def __init__(
+        self, state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, planner: SavePlanner
+    ) -> None:
+        self.state_dict, self.writer, self.ranks, self.planner = state_dict, writer, ranks, planner
+        self.metadata: Metadata | None = None
+        self.name = str(getattr(writer, "checkpoint_id", type(writer).__name__))
+
+    def plan(self) -> None:
+        """Decide with all ranks who writes what."""
+        central = self.ranks.reduce_scatter("plan", self._local, self._global)
+        self.final = self.planner.finish_plan(central)
+
+    def _local(self) -> SavePlan:
+        ranks = self.ranks
+        meta = self.writer.storage_meta()
+        if "storage_meta" in inspect.signature(self.planner.set_up_planner).parameters:
+            self.planner.set_up_planner(self.state_dict, meta, ranks.is_coordinator)
+        else:  # a planner for PyTorch before 2.3
+            self.planner.set_up_planner(self.state_dict, is_coordinator=ranks.is_coordinator)
+        set_up(self.writer.set_up_storage_writer, ranks, ranks.is_coordinator)
+        return self.writer.prepare_local_plan(self.planner.create_local_plan())
+
+    def _global(self, plans: list[SavePlan]) -> list[SavePlan]:
+        plans, self.metadata = self.planner.create_global_plan(plans)
+        return self.writer.prepare_global_plan(plans)
+
+    def complete(self, ranks: Ranks) -> Metadata:
+        """Write with all ranks what was planned, through ``ranks``, which may be those of a thread."""
+
+        def write() -> list[Any]:  # results, and what a writer of the user's own returns
+            written = self.writer.write_data(self.final, self.planner)
+            written.wait()
+            return written.value()
+
+        def finish(results: list[list[Any]]) -> Metadata:
+            assert self.metadata is not None  # this rank has planned for all
+            self.writer.finish(self.metadata, results)
+            return Metadata(self.metadata.state_dict_metadata, storage_meta=self.metadata.storage_meta)
+
+        return ranks.all_reduce("write", write, finish)
+
+
+def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, planner: SavePlanner) -> Metadata:
+    saving = _Saving(state_dict, writer, ranks, planner)
+    saving.plan()
+    return saving.complete(ranks)
+
+
+def set_up(function: Any, ranks: Ranks, *args: object) -> None:
+    """Call a storage's method, which gets ``rank`` and ``use_collectives`` if it takes ``**kwargs``."""
+    if "kwargs" in inspect.signature(function).parameters:
+        function(*args, rank=ranks.rank, use_collectives=True)
+    else:
+        function(*args)
+
+
+def _communicator(process_group: Group, alone: bool) -> Communicator | None:
+    """The communicator of ``process_group``; None to save from this process alone."""
+    if alone:
+        return None
+    return world.get_communicator() if process_group is None else member(process_group)
+
+
+communicator_of = _communicator
+
+
+def _writer(
+    storage_writer: StorageWriter | None, checkpoint_id: str | os.PathLike[str] | None
+) -> StorageWriter:
+    """The given writer, or that of files at ``checkpoint_id``."""
+    if storage_writer is not None:
+        storage_writer.reset(checkpoint_id)
+        return storage_writer
+    if checkpoint_id is None:
+        raise ArgumentError("`checkpoint_id` must be specified if storage_reader/storage_writer is None.")
+    if not FileSystemWriter.validate_checkpoint_id(checkpoint_id):
+        raise ArgumentError(
+            f"Cannot detect which StorageReader or StorageWriter to use for {os.fspath(checkpoint_id)!r}."
+            " Pass a path, or storage_writer=."
+        )
+    writer = FileSystemWriter(checkpoint_id)
+    writer.reset(checkpoint_id)
+    return writer
+
+
+def _states(state_dict: Mapping[str, Any]) -> STATE_DICT_TYPE:
+    """``state_dict`` with the states of the objects that have one."""
+    return {
+        name: value.state_dict() if isinstance(value, Stateful) else value
+        for name, value in state_dict.items()
+    }
+
+
+def _staged(stager: AsyncStager, states: STATE_DICT_TYPE) -> STATE_DICT_TYPE:
+    copied = stager.stage(states)
+    if isinstance(copied, concurrent.futures.Future):
+        return copied.result()
+    if stager.should_synchronize_after_execute:
+        stager.synchronize_staging()
+    return copied
