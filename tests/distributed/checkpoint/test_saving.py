@@ -14,7 +14,7 @@ from tenon.distributed import checkpoint as dcp
 from tenon.distributed.checkpoint import CheckpointException, FileSystemReader, FileSystemWriter
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import DTensor, Partial, Shard, distribute_tensor
-from tenon.errors import ArgumentError, CheckpointError
+from tenon.errors import ArgumentError, CheckpointError, CheckpointWarning
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -319,3 +319,37 @@ def test_random_states_of_every_rank(tmp_path):
     torch.manual_seed(9)
     run_ranks(2, lambda c: dcp.load({"random": dcp.RandomStates()}, checkpoint_id=tmp_path))
     assert torch.initial_seed() == 5
+
+
+class Growing:
+    """An object whose state has more keys the further it is."""
+
+    def __init__(self, done=0):
+        self.done, self.loaded = done, None
+
+    def state_dict(self):
+        return {"done": self.done, **{f"epoch {n}": {"loss": n} for n in range(self.done)}}
+
+    def load_state_dict(self, state):
+        self.loaded = state
+
+
+def test_objects_whose_keys_depend_on_how_far_they_are(tmp_path):
+    dcp.save({"object": Growing(3), "step": 1}, checkpoint_id=tmp_path)
+    fresh = Growing()
+    dcp.load({"object": fresh, "step": 0}, checkpoint_id=tmp_path)
+    assert fresh.loaded == Growing(3).state_dict()
+    assert dcp.load_whole(checkpoint_id=tmp_path)["object"] == Growing(3).state_dict()
+    plain = {"object": {"done": 0}}
+    dcp.load(plain, checkpoint_id=tmp_path)
+    assert plain["object"] == Growing(3).state_dict()
+
+
+def test_values_that_an_object_does_not_know_are_named(tmp_path):
+    wide, narrow = nn.Linear(2, 2), nn.Linear(2, 2, bias=False)
+    dcp.save({"model": wide}, checkpoint_id=tmp_path)
+    with pytest.warns(
+        CheckpointWarning, match=r"has model\.bias, which are not in state_dict\(\) of the Linear"
+    ):
+        dcp.load({"model": narrow}, checkpoint_id=tmp_path)
+    assert torch.equal(narrow.weight, wide.weight)

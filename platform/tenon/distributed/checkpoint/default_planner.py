@@ -11,7 +11,7 @@ from typing import Any
 from tenon import serialize
 from tenon.distributed.checkpoint.chunks import problem_of
 from tenon.distributed.checkpoint.duplicates import dedup_save_plans
-from tenon.distributed.checkpoint.flattening import flatten_state_dict, set_element
+from tenon.distributed.checkpoint.flattening import Leaf, flatten_state_dict, set_element
 from tenon.distributed.checkpoint.materializing import materialize
 from tenon.distributed.checkpoint.metadata import (
     STATE_DICT_TYPE,
@@ -122,6 +122,8 @@ class DefaultSavePlanner(SavePlanner):
         if write_item.type is not WriteItemType.BYTE_IO:
             return object
         data = io.BytesIO()
+        if isinstance(object, Leaf):
+            object = object.value
         if isinstance(object, io.BytesIO):
             serialize.save({_RAW: object.getvalue()}, data)
         else:

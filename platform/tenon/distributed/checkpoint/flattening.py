@@ -14,6 +14,15 @@ from tenon.errors import CheckpointError
 from tenon.tensors.tensor import Tensor
 
 
+class Leaf:
+    """A value that is not flattened, whatever it is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
 def flatten_state_dict(state_dict: Mapping[str, object]) -> tuple[STATE_DICT_TYPE, dict[str, Path]]:
     """The leaves by their paths, joined with dots, and the paths.
 

@@ -70,13 +70,8 @@ class RandomStates:
 
     def state_dict(self) -> dict[str, object]:
         """The states now."""
-        return {"generators": _as_leaf(capture(world.get_communicator()))}
+        return capture(world.get_communicator())
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # the states, as they were saved
         """Restore states that were saved by as many ranks; by another number, the default generator only."""
-        restore(dict(state_dict["generators"]), world.get_communicator())
-
-
-def _as_leaf(states: dict[str, object]) -> tuple[tuple[str, object], ...]:
-    """The states as one value: what is loaded replaces it, whatever the number of ranks."""
-    return tuple(states.items())
+        restore(state_dict, world.get_communicator())

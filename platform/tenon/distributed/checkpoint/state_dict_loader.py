@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenon.distributed.checkpoint.default_planner import DefaultLoadPlanner, EmptyStateDictLoadPlanner
 from tenon.distributed.checkpoint.filesystem import FileSystemReader
-from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
+from tenon.distributed.checkpoint.flattening import flatten_state_dict
+from tenon.distributed.checkpoint.metadata import (
+    STATE_DICT_TYPE,
+    STORAGE_TYPES,
+    BytesStorageMetadata,
+    Metadata,
+)
 from tenon.distributed.checkpoint.optimizer_states import initialized
 from tenon.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from tenon.distributed.checkpoint.ranks import Ranks
@@ -16,7 +23,7 @@ from tenon.distributed.checkpoint.state_dict_saver import communicator_of, set_u
 from tenon.distributed.checkpoint.stateful import Stateful
 from tenon.distributed.checkpoint.storage import StorageReader
 from tenon.distributed.messages.process_group import Group
-from tenon.errors import ArgumentError, CheckpointError
+from tenon.errors import ArgumentError, CheckpointError, CheckpointWarning
 from tenon.optim.optimizer import Optimizer
 
 __all__ = ["load", "load_state_dict", "load_whole"]
@@ -51,12 +58,9 @@ def load(
         if isinstance(value, Optimizer) and any(each.startswith(f"{name}.state.") for each in saved)
     ]
     with initialized(optimizers):
-        states = {
-            name: state_dict[name].state_dict()
-            if isinstance(state_dict[name], Stateful)
-            else state_dict[name]
-            for name in sorted(state_dict)
-        }
+        states = {name: _target(state_dict[name], saved.get(name)) for name in sorted(state_dict)}
+        if ranks.is_coordinator:
+            _warn_of_more(state_dict, states, saved)
         _load(states, metadata, reader, ranks, planner or DefaultLoadPlanner())
     for name, loaded in states.items():
         value = state_dict[name]
@@ -64,6 +68,28 @@ def load(
             value.load_state_dict(loaded)
         else:
             state_dict[name] = loaded
+
+
+def _target(value: Any, saved: STORAGE_TYPES | None) -> Any:  # of any type
+    """What is loaded into of ``value``: None if the checkpoint has it as one value, which replaces it."""
+    state = value.state_dict() if isinstance(value, Stateful) else value
+    return None if isinstance(saved, BytesStorageMetadata) and isinstance(state, dict) else state
+
+
+def _warn_of_more(state_dict: Mapping[str, object], states: Mapping[str, Any], saved: Iterable[str]) -> None:
+    """Warn of values that the checkpoint has of an object, and the object does not know."""
+    for name, value in state_dict.items():
+        if not isinstance(value, Stateful) or states[name] is None:
+            continue
+        known = flatten_state_dict({name: states[name]})[0]
+        more = [each for each in saved if each.startswith(f"{name}.") and each not in known]
+        if more:
+            warnings.warn(
+                f"the checkpoint has {', '.join(more[:5])}{' ...' if len(more) > 5 else ''}, which are not in"
+                f" state_dict() of the {type(value).__name__} that it is loaded into, and are left out.",
+                CheckpointWarning,
+                stacklevel=3,
+            )
 
 
 def load_state_dict(

@@ -17,7 +17,7 @@ from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
 from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner
 from tenon.distributed.checkpoint.ranks import Ranks
 from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagedPlanner
-from tenon.distributed.checkpoint.stateful import Stateful
+from tenon.distributed.checkpoint.stateful import Stateful, state_to_save
 from tenon.distributed.checkpoint.storage import StorageWriter
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
@@ -237,7 +237,7 @@ def _writer(
 def _states(state_dict: Mapping[str, Any]) -> STATE_DICT_TYPE:
     """``state_dict`` with the states of the objects that have one."""
     return {
-        name: value.state_dict() if isinstance(value, Stateful) else value
+        name: state_to_save(value) if isinstance(value, Stateful) else value
         for name, value in state_dict.items()
     }
 

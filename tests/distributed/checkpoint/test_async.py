@@ -1,0 +1,215 @@
+"""``async_save``: the state may change while it is written, and its errors are not lost."""
+
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+import tenon as torch
+from tenon import nn
+from tenon.distributed import checkpoint as dcp
+from tenon.distributed.checkpoint import CheckpointException, background
+from tenon.distributed.checkpoint.staging import BlockingAsyncStager, DefaultStager, StagingOptions
+from tenon.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
+from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.tensor import Shard
+from tenon.errors import CheckpointWarning
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from states import WHOLE, equal, sharded, zeros
+
+IN_BACKGROUND = StagingOptions(use_async_staging=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left():
+    yield
+    background.wait()
+
+
+class Slow(dcp.FileSystemWriter):
+    """Writes when it is told to."""
+
+    def __init__(self, path):
+        super().__init__(path)
+        self.go = threading.Event()
+
+    def write_data(self, plan, planner):
+        self.go.wait(20)
+        return super().write_data(plan, planner)
+
+
+def loaded(folder):
+    state = {"w": torch.zeros(3), "step": 0}
+    dcp.load(state, checkpoint_id=folder)
+    return state["w"].tolist(), state["step"]
+
+
+def test_what_was_there_at_the_call_is_saved(tmp_path):
+    writer = Slow(tmp_path)
+    weight = torch.ones(3)
+    future = dcp.async_save({"w": weight, "step": 1}, storage_writer=writer)
+    assert isinstance(future, Future) and not future.done()
+    weight += 1
+    writer.go.set()
+    metadata = future.result(20)
+
+    assert loaded(tmp_path) == ([1, 1, 1], 1) and set(metadata.state_dict_metadata) == {"w", "step"}
+
+
+def test_on_several_ranks(tmp_path):
+    def work(communicator):
+        state = {"model": sharded(WHOLE, (3,), [Shard(0)]), "step": 3}
+        futures = []
+        for step in range(3):
+            state["step"] = step
+            futures.append(dcp.async_save(state, checkpoint_id=tmp_path))
+            communicator.all_reduce(1.0).wait()  # beside the thread's
+            for value in state["model"].values():
+                value.to_local().add_(0)
+        for future in futures:
+            future.result(20)
+        for value in state["model"].values():
+            value.to_local().zero_()
+        target = {"model": sharded(zeros(), (3,), [Shard(1)]), "step": 0}
+        dcp.load(target, checkpoint_id=tmp_path)
+        return equal(target["model"]), target["step"]
+
+    assert run_ranks(3, work) == [(True, 2)] * 3
+    assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_one_checkpoint_is_written_at_a_time(tmp_path):
+    writer = Slow(tmp_path / "a")
+    first = dcp.async_save({"w": torch.ones(3), "step": 1}, storage_writer=writer)
+    threading.Timer(0.2, writer.go.set).start()
+    start = time.monotonic()
+    second = dcp.async_save({"w": torch.ones(3), "step": 2}, checkpoint_id=tmp_path / "b")
+    assert first.done() and time.monotonic() - start > 0.1
+    second.result(20)
+
+    assert loaded(tmp_path / "b")[1] == 2
+
+
+def test_memory_is_kept_for_the_next(tmp_path):
+    stager = DefaultStager(StagingOptions(use_async_staging=False))
+    for step in range(2):
+        dcp.async_save(
+            {"w": torch.ones(999), "step": step}, checkpoint_id=tmp_path, async_stager=stager
+        ).result(20)
+        memory = stager.memory
+        assert memory.nbytes >= 999 * 4
+    dcp.async_save({"w": torch.ones(3), "step": 9}, checkpoint_id=tmp_path, async_stager=stager).result(20)
+    assert stager.memory is memory and loaded(tmp_path)[1] == 9
+    stager.close()
+    assert stager.memory.nbytes == 0
+
+
+def model_and_optimizer():
+    model = nn.Linear(3, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(1.0)
+    return model, torch.optim.SGD(model.parameters(), lr=1.0)
+
+
+def test_an_optimizer_waits_for_the_copy_in_the_background(tmp_path, monkeypatch):
+    model, optimizer = model_and_optimizer()
+    copying, go = threading.Event(), threading.Event()
+    original = dcp.state_dict_saver.StagedPlanner.copy
+
+    def copy(planner):
+        copying.set()
+        go.wait(20)
+        original(planner)
+
+    monkeypatch.setattr(dcp.state_dict_saver.StagedPlanner, "copy", copy)
+    state = {"w": model.weight, "step": 1}
+    response = dcp.async_save(state, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND))
+    assert isinstance(response, AsyncSaveResponse)
+    assert copying.wait(20) and not response.staging_completion.done()
+    model(torch.ones(1, 3)).sum().backward()
+    threading.Timer(0.2, go.set).start()
+    optimizer.step()
+    assert response.staging_completion.done()
+    response.upload_completion.result(20)
+
+    assert model.weight.tolist() == [[0, 0, 0]]
+    state = {"w": torch.zeros(1, 3), "step": 0}
+    dcp.load(state, checkpoint_id=tmp_path)
+    assert state["w"].tolist() == [[1, 1, 1]]
+
+
+def test_a_change_during_the_copy_in_the_background_is_an_error(tmp_path, monkeypatch):
+    weight = torch.ones(3)
+    changed = threading.Event()
+    original = dcp.state_dict_saver.StagedPlanner.copy
+    monkeypatch.setattr(
+        dcp.state_dict_saver.StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p)
+    )
+    with pytest.warns(CheckpointWarning, match="async_save of .* failed"):
+        response = dcp.async_save(
+            {"w": weight, "step": 1}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
+        )
+        weight += 1
+        changed.set()
+        with pytest.raises(CheckpointException, match="w changed while async_save was copying it"):
+            response.upload_completion.result(20)
+    assert not (tmp_path / "manifest.json").exists()
+
+
+def test_stagers_of_ones_own(tmp_path):
+    weight = torch.ones(3)
+    writer = Slow(tmp_path)
+    future = dcp.async_save(
+        {"w": weight, "step": 4}, storage_writer=writer, async_stager=BlockingAsyncStager()
+    )
+    weight += 1
+    writer.go.set()
+    future.result(20)
+
+    assert loaded(tmp_path) == ([1, 1, 1], 4)
+
+
+class Full(dcp.FileSystemWriter):
+    def write_data(self, plan, planner):
+        raise OSError(28, "No space left on device", "shard")
+
+
+def test_an_error_that_nobody_asked_for_is_raised_by_the_next_call(tmp_path):
+    with pytest.warns(CheckpointWarning, match="No space left"):
+        dcp.async_save({"step": 1}, storage_writer=Full(tmp_path))
+        with pytest.raises(CheckpointException, match="No space left"):
+            dcp.async_save({"step": 2}, checkpoint_id=tmp_path)
+    dcp.async_save({"w": torch.ones(3), "step": 3}, checkpoint_id=tmp_path).result(20)
+    assert loaded(tmp_path)[1] == 3
+
+
+def test_an_error_of_one_rank_is_raised_on_all(tmp_path):
+    def work(communicator):
+        writer = (Full if communicator.rank == 1 else dcp.FileSystemWriter)(tmp_path)
+        future = dcp.async_save({"a": torch.ones(4), "b": torch.ones(4)}, storage_writer=writer)
+        error = future.exception(20)
+        return list(error.failures)
+
+    with pytest.warns(CheckpointWarning):
+        assert run_ranks(2, work) == [[1], [1]]
+
+
+def test_errors_of_the_plan_are_raised_by_the_call(tmp_path):
+    with pytest.raises(CheckpointException, match="duplicated flatten key"):
+        dcp.async_save({"a": {"b": 1}, "a.b": 2}, checkpoint_id=tmp_path)
+
+
+def test_an_mpi_for_one_thread_writes_while_the_caller_waits(tmp_path, monkeypatch):
+    def work(communicator):
+        communicator.beside = lambda: None
+        future = dcp.async_save({"w": torch.ones(3), "step": 8}, checkpoint_id=tmp_path)
+        assert future.done()
+        return loaded(tmp_path)[1]
+
+    with pytest.warns(CheckpointWarning, match="MPI_THREAD_MULTIPLE"):
+        assert run_ranks(2, work) == [8, 8]
