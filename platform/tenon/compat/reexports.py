@@ -28,6 +28,19 @@ REEXPORTS: dict[str, tuple[str, ...]] = {
         "tenon.distributed.fsdp: CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy,"
         " fully_shard, register_fsdp_forward_method",
     ),
+    "tenon.distributed.checkpoint._dedup_save_plans": (
+        "tenon.distributed.checkpoint.duplicates: dedup_save_plans",
+    ),
+    "tenon.distributed.checkpoint._nested_dict": (
+        "tenon.distributed.checkpoint.flattening: flatten_state_dict, unflatten_state_dict",
+    ),
+    "tenon.distributed.checkpoint._traverse": (
+        "tenon.distributed.checkpoint.flattening: get_element, set_element, traverse_state_dict",
+    ),
+    "tenon.distributed.checkpoint.utils": (
+        "tenon.distributed.checkpoint: CheckpointException",
+        "tenon.distributed.checkpoint.planner_helpers: find_state_dict_object, find_tensor_shard",
+    ),
     "tenon.distributed.algorithms": (
         "tenon.distributed.join: Join",
         "tenon.distributed.joinable: Joinable, JoinHook",

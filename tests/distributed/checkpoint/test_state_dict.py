@@ -15,6 +15,8 @@ from tenon.distributed.checkpoint.state_dict import (
     get_model_state_dict,
     get_optimizer_state_dict,
     get_state_dict,
+    patch_model_state_dict,
+    patch_optimizer_state_dict,
     set_model_state_dict,
     set_optimizer_state_dict,
     set_state_dict,
@@ -275,3 +277,47 @@ def test_what_is_refused(expected):
         set_model_state_dict(model, {"head.weight": torch.zeros(7, 6)})
     keys = set_model_state_dict(model, {}, options=StateDictOptions(strict=False))
     assert {"head.weight", "body.1.running_var"} < set(keys.missing_keys)
+
+
+def test_models_and_optimizers_that_save_under_plain_names(expected, tmp_path):
+    plain = base()
+
+    def work(communicator):
+        model = DistributedDataParallel(copy.deepcopy(plain))
+        optimizer = adam(model)
+        trained(model, optimizer)
+        patch_model_state_dict(model)
+        patch_optimizer_state_dict(model, optimizers=optimizer)
+        dcp.save({"model": model, "optimizer": optimizer}, checkpoint_id=tmp_path)
+        other = DistributedDataParallel(base(1))
+        fresh = adam(other)
+        patch_model_state_dict(other)
+        patch_optimizer_state_dict(other, optimizers=[fresh])
+        dcp.load({"model": other, "optimizer": fresh}, checkpoint_id=tmp_path)
+        assert_close(other.state_dict(), expected[0])
+        return set(fresh.state_dict()["state"])
+
+    assert run_ranks(2, work)[0] == set(expected[1]["state"])
+    assert "model.head.weight" in {
+        f"model.{name}" for name in dcp.load_whole("model", checkpoint_id=tmp_path)["model"]
+    }
+
+
+@pytest.mark.parametrize("wrap", [DistributedDataParallel, shard], ids=["data parallel", "sharded"])
+def test_keys_that_differ_are_named_as_in_the_plain_model(wrap):
+    plain = base()
+
+    def work(communicator):
+        model = wrap(copy.deepcopy(plain))
+        state = get_model_state_dict(model)
+        state["abc"] = torch.zeros(10)
+        with pytest.raises(RuntimeError, match="Unexpected key"):
+            set_model_state_dict(model, state)
+        del state["head.weight"]
+        keys = set_model_state_dict(model, state, options=StateDictOptions(strict=False))
+        assert keys.missing_keys == ["head.weight"] and keys.unexpected_keys == ["abc"]
+        del state["abc"]
+        with pytest.raises(RuntimeError, match="Missing key"):
+            set_model_state_dict(model, state)
+
+    run_ranks(2, work)

@@ -344,3 +344,6 @@ def _check_chunks(metadata: Metadata) -> None:
                     f"Failed to validate global plan: {name} of {list(described.size)}: {problem}. All ranks"
                     " that have a part of it must save it, with equal placements."
                 )
+
+
+_create_default_local_metadata = create_default_local_metadata

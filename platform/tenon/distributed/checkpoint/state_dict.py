@@ -6,12 +6,13 @@ of the state of optimizers. So a checkpoint of a model on 8 ranks loads into the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tenon.distributed.checkpoint import optimizer_dicts as dicts
-from tenon.distributed.checkpoint.model_names import actual_names, model_state, sharded_state_dicts
+from tenon.distributed.checkpoint.model_names import actual_names, canonical, model_state, sharded_state_dicts
 from tenon.distributed.checkpoint.optimizer_states import initialize
 from tenon.distributed.checkpoint.sending import broadcast_state
 from tenon.distributed.communication import world
@@ -133,7 +134,8 @@ def set_model_state_dict(
                 renamed.setdefault(name, parameter)
     meta = any(isinstance(v, Tensor) and v.device.type == "meta" for _, v in own.values())
     with sharded_state_dicts(model):
-        return model.load_state_dict(renamed, strict=options.strict, assign=meta)
+        keys = model.load_state_dict(renamed, strict=options.strict, assign=meta)
+    return IncompatibleKeys([canonical(model, key) for key in keys.missing_keys], keys.unexpected_keys)
 
 
 def set_optimizer_state_dict(
@@ -193,3 +195,53 @@ def _given_out(values: Mapping[str, object], options: StateDictOptions) -> Value
         keeps = not options.cpu_offload or world.get_communicator().rank == 0
         return on_cpu(whole_tensors(values, keeps), options.cpu_offload)
     return on_cpu(values, options.cpu_offload)
+
+
+def patch_model_state_dict(model: Module, *, options: StateDictOptions | None = None) -> None:
+    """Let ``model.state_dict()`` and ``load_state_dict`` be ``get_model_state_dict`` and
+    ``set_model_state_dict``, so that ``save`` and ``load`` use these names for the model itself."""
+
+    def state_dict() -> Values:
+        with _unpatched([model]):
+            return get_model_state_dict(model, options=options)
+
+    def load_state_dict(state_dict: Mapping[str, object]) -> IncompatibleKeys:
+        with _unpatched([model]):
+            return set_model_state_dict(model, state_dict, options=options)
+
+    vars(model).update(state_dict=state_dict, load_state_dict=load_state_dict)
+
+
+def patch_optimizer_state_dict(
+    model: Module, *, optimizers: Optimizers, options: StateDictOptions | None = None
+) -> None:
+    """Let ``state_dict()`` and ``load_state_dict`` of each of ``optimizers`` be ``get_optimizer_state_dict``
+    and ``set_optimizer_state_dict`` of all of them."""
+    several = _several(optimizers)
+
+    def state_dict() -> Values:
+        with _unpatched(several):
+            return get_optimizer_state_dict(model, several, options=options)
+
+    def load_state_dict(state_dict: Mapping[str, object]) -> None:
+        with _unpatched(several):
+            set_optimizer_state_dict(model, several, state_dict, options=options)
+
+    for each in several:
+        vars(each).update(state_dict=state_dict, load_state_dict=load_state_dict)
+
+
+@contextlib.contextmanager
+def _unpatched(objects: Iterable[object]) -> Iterator[None]:
+    """Inside, ``objects`` have the methods of their classes."""
+    patched = [(vars(each), {name: vars(each).pop(name) for name in _METHODS}) for each in objects]
+    try:
+        yield
+    finally:
+        for own, methods in patched:
+            own.update(methods)
+
+
+_METHODS = ("state_dict", "load_state_dict")
+_patch_model_state_dict = patch_model_state_dict
+_patch_optimizer_state_dict = patch_optimizer_state_dict

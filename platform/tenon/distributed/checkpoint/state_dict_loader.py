@@ -188,3 +188,6 @@ def _reader(
             " Pass a path, or storage_reader=."
         )
     return FileSystemReader(checkpoint_id)
+
+
+_load_state_dict_from_keys = load_whole
