@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -16,11 +17,17 @@ _DONE, _FAILED = b"\x00", b"\x01"
 """The first byte of what a rank sends: a value follows, or a failure."""
 
 
+@functools.cache
+def _alone() -> Communicator:
+    """This process as a group of one."""
+    return LocalCommunicator()
+
+
 class Ranks:
     """The ranks of a communicator, or this process alone; ``coordinator`` is the rank that plans for all."""
 
     def __init__(self, communicator: Communicator | None, coordinator: int = 0) -> None:
-        self.communicator = LocalCommunicator() if communicator is None else communicator
+        self.communicator = _alone() if communicator is None else communicator
         self.communicator.check_root(coordinator)
         self.rank, self.size, self.coordinator = self.communicator.rank, self.communicator.size, coordinator
         self.is_coordinator = self.rank == coordinator
