@@ -1,5 +1,6 @@
 """Checkpoints on real ranks: resumed on other numbers of them, killed at any moment, without room on the disk."""
 
+import contextlib
 import os
 import random
 import re
@@ -61,13 +62,16 @@ def start(size, folder, way):
 def children(pid):
     """The Python processes under ``pid``."""
     found = []
-    for each in Path(f"/proc/{pid}/task").iterdir():
-        for child in (each / "children").read_text().split():
-            name = Path(f"/proc/{child}/cmdline").read_bytes()
-            found += (
-                [int(child)] if b"saving_in_a_loop" in name and b"mpi" not in name.split(b"\0")[0] else []
-            )
-            found += children(child)
+    with contextlib.suppress(
+        FileNotFoundError, ProcessLookupError
+    ):  # threads and processes that end meanwhile
+        for each in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                for child in (each / "children").read_text().split():
+                    words = Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                    if LOOP.encode() in words and b"mpi" not in words[0]:
+                        found.append(int(child))
+                    found += children(child)
     return found
 
 

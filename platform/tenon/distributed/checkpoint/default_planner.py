@@ -56,9 +56,9 @@ class DefaultSavePlanner(SavePlanner):
     """Each chunk and each value is written once; what several ranks have, by the one with the least to write,
     or by the first of them with ``dedup_save_to_lowest_rank``.
 
-    ``flatten_state_dict`` gives the values of nested dicts names of their own. The other arguments have no
-    effect: there are no sharded tensors but DTensors, duplicates are always left out, and plans are not
-    cached.
+    ``flatten_state_dict`` gives the values of nested dicts names of their own. ``flatten_sharded_tensors``,
+    ``dedup_replicated_tensors`` and ``enable_plan_caching`` have no effect: there are no sharded tensors but
+    DTensors, duplicates are always left out, and plans are not cached.
     """
 
     state_dict: STATE_DICT_TYPE

@@ -12,7 +12,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
@@ -46,8 +46,10 @@ __all__ = ["FileSystemReader", "FileSystemWriter"]
 class FileSystemWriter(StorageWriter):
     """Writes checkpoints into the folder ``path``; every rank must see it.
 
-    With ``overwrite=False`` a folder that has a checkpoint is refused. The other arguments have no effect: a
-    rank always writes one file and syncs it to the disk.
+    With ``overwrite=False`` a folder that has a checkpoint is refused.
+
+    ``single_file_per_rank``, ``sync_files``, ``thread_count``, ``per_thread_copy_ahead`` and
+    ``cache_staged_state_dict`` have no effect: a rank always writes one file and syncs it to the disk.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class FileSystemWriter(StorageWriter):
             self.path = Path(checkpoint_id)
         self._save = secrets.token_hex(8)
 
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:
         """Begin on this rank."""
         self.is_coordinator = is_coordinator
         if not self._save:
@@ -190,7 +192,7 @@ class FileSystemReader(StorageReader):
             self.path = Path(checkpoint_id)
         self.close()
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         """Read the manifest. CheckpointError if the folder has none, or a damaged one."""
         path = self.path / manifest.NAME
         try:
@@ -222,7 +224,7 @@ class FileSystemReader(StorageReader):
         return f"{where} has no {manifest.NAME}: it is not a checkpoint."
 
     def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+        self, metadata: Metadata, is_coordinator: bool, *args: object, **kwargs: object
     ) -> None:
         """Keep the places of the chunks."""
         self._data = metadata.storage_data

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Path, Paths
 from tenon.errors import CheckpointError
 from tenon.tensors.tensor import Tensor
+
+#: Called with the path and the value of a leaf.
+Visitor: TypeAlias = Callable[[Path, object], object]
 
 
 class Leaf:
@@ -54,7 +57,7 @@ def unflatten_state_dict(state_dict: Mapping[str, object], mapping: Paths) -> ST
     return nested
 
 
-def traverse_state_dict(state_dict: Mapping[str, object], visitor: Callable[[Path, Any], object]) -> None:
+def traverse_state_dict(state_dict: Mapping[str, object], visitor: Visitor) -> None:
     """Call ``visitor(path, value)`` for every leaf."""
     pending: list[tuple[Path, object]] = [((str(key),), value) for key, value in state_dict.items()]
     pending.reverse()
@@ -78,7 +81,7 @@ def _is_leaf(items: list[object]) -> bool:
 
 def set_element(root: STATE_DICT_TYPE, path: Path, value: object) -> None:
     """Put ``value`` at ``path``, creating dicts and lists on the way; lists are filled up with None."""
-    container: Any = root
+    container: Any = root  # a dict or a list
     for key, following in itertools.pairwise(path):
         fresh: dict[str, object] | list[object] = {} if isinstance(following, str) else []
         container = _child(container, key, fresh)
@@ -102,7 +105,7 @@ def _put(container: Any, key: str | int, value: object) -> None:  # a dict or a 
 
 def get_element(root: Mapping[str, object], path: Path, default: object = None) -> object:
     """The value at ``path``; ``default`` if there is none."""
-    value: Any = root
+    value: Any = root  # of any type
     for key in path:
         missing = key not in value if isinstance(value, Mapping) else True
         if isinstance(value, list) and isinstance(key, int):

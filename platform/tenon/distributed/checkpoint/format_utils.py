@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import Any
 
 from tenon import serialize
 from tenon.distributed.checkpoint.default_planner import DefaultLoadPlanner, check_size
@@ -81,12 +80,12 @@ class BroadcastingTorchSaveReader(StorageReader):
         if checkpoint_id is not None:
             self.checkpoint_id = checkpoint_id
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         """Nothing: the planner makes it from the state dict."""
         return Metadata({})
 
     def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+        self, metadata: Metadata, is_coordinator: bool, *args: object, **kwargs: object
     ) -> None:
         """Read the file, on the coordinator."""
         self.is_coordinator = is_coordinator

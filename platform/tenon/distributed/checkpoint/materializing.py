@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE
 from tenon.distributed.tensor.dtensor import DTensor, wrap
 from tenon.nn.parameter import Parameter
 from tenon.tensors.creation import factories
 from tenon.tensors.tensor import Tensor
 
 
-def materialize(state_dict: dict[str, Any]) -> None:
+def materialize(state_dict: STATE_DICT_TYPE) -> None:
     """Replace the meta tensors in ``state_dict``, and in dicts and lists in it, by tensors of the same kind
     in memory, whose values are undefined."""
     for key, value in state_dict.items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from tenon.distributed.fsdp.checkpoint_wrapper import CheckpointWrapper
 from tenon.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel
@@ -54,7 +53,7 @@ def actual_names(model: Module, names: Iterable[str]) -> set[str]:
     return {canonical(model, name) for name in names}
 
 
-def model_state(model: Module) -> dict[str, tuple[str, Any]]:
+def model_state(model: Module) -> dict[str, tuple[str, object]]:
     """The state dict of ``model``, DTensors where it is sharded: plain name -> its own key, and the value."""
     with sharded_state_dicts(model):
         state = model.state_dict()

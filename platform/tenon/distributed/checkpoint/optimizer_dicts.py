@@ -58,7 +58,7 @@ def _state_dict(optimizer: Optimizer, whole: bool) -> Values:
     return {"state": own, "param_groups": groups}
 
 
-def numbered(model: Module, optimizer: Optimizer, given: Mapping[str, Any], strict: bool) -> Values:
+def numbered(model: Module, optimizer: Optimizer, given: Values, strict: bool) -> Values:
     """What ``optimizer.load_state_dict`` takes, of a state dict under names that may have other parameters
     too.
 

@@ -37,7 +37,7 @@ def is_here(value: object) -> bool:
 
 def create_write_items(fqn: str, value: object) -> list[WriteItem]:
     """The items that save ``value`` as ``fqn``; a tensor subclass may define ``__create_write_items__``."""
-    create: Any = getattr(value, "__create_write_items__", None)
+    create: Any = getattr(value, "__create_write_items__", None)  # a method of the user's
     if create is not None:
         items: list[WriteItem] = create(fqn, value)
         return items
@@ -62,7 +62,7 @@ def create_write_items(fqn: str, value: object) -> list[WriteItem]:
 
 def create_chunk_list(tensor: object) -> list[ChunkStorageMetadata]:
     """The boxes of ``tensor`` that this rank has; a subclass may define ``__create_chunk_list__``."""
-    create: Any = getattr(tensor, "__create_chunk_list__", None)
+    create: Any = getattr(tensor, "__create_chunk_list__", None)  # a method of the user's
     if create is not None:
         return [_chunk(chunk) for chunk in create()]
     if not isinstance(tensor, Tensor):
@@ -105,7 +105,7 @@ def create_read_items_for_chunk_list(
 def find_tensor_shard(tensor: Tensor, index: MetadataIndex) -> Tensor:
     """This rank's part of ``tensor`` that begins at ``index.offset``; a subclass may define
     ``__get_tensor_shard__``. Shares memory with it."""
-    get: Any = getattr(tensor, "__get_tensor_shard__", None)
+    get: Any = getattr(tensor, "__get_tensor_shard__", None)  # a method of the user's
     if get is not None:
         part: Tensor = get(index)
         return part

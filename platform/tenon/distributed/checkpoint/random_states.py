@@ -8,11 +8,11 @@ sample (``random/philox.py``) and need no state.
 from __future__ import annotations
 
 import random as python
-from typing import Any
 
 import numpy as np
 
 from tenon import random
+from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
@@ -33,7 +33,7 @@ def capture(communicator: Communicator) -> dict[str, object]:
     return {"seed": random.initial_seed(), "stream": random.get_rng_state(), "ranks": ranks}
 
 
-def restore(saved: dict[str, Any], communicator: Communicator) -> None:
+def restore(saved: STATE_DICT_TYPE, communicator: Communicator) -> None:
     """Restore the states that ``capture`` returned.
 
     With the same number of ranks each restores its own states; otherwise all restore rank 0's default
@@ -72,6 +72,6 @@ class RandomStates:
         """The states now."""
         return capture(world.get_communicator())
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:  # the states, as they were saved
+    def load_state_dict(self, state_dict: STATE_DICT_TYPE) -> None:
         """Restore states that were saved by as many ranks; by another number, the default generator only."""
         restore(state_dict, world.get_communicator())

@@ -10,6 +10,7 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.distributed.checkpoint.flattening import flatten_state_dict, set_element
+from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE
 from tenon.distributed.communication import objects, world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.fsdp.whole_parameters import sharded_like
@@ -17,14 +18,14 @@ from tenon.tensors.creation import factories
 from tenon.tensors.tensor import Tensor
 
 
-def broadcast_state(values: Mapping[str, object], own: Mapping[str, object]) -> dict[str, Any]:
+def broadcast_state(values: Mapping[str, object], own: Mapping[str, object]) -> STATE_DICT_TYPE:
     """The ``values`` that rank 0 passed, on all ranks; tensors whose namesakes in ``own`` are DTensors as
     DTensors, of which each rank keeps its part at once. Collective."""
     communicator = world.get_communicator()
     is_root = communicator.rank == 0
     flat, paths = flatten_state_dict(values) if is_root else ({}, {})
     sent = communicator.all_gather_bytes(objects.encode(paths), name="state dict: names")[0]
-    found: dict[str, Any] = {}
+    found: STATE_DICT_TYPE = {}
     for name, path in objects.decode(sent).items():
         value = send(communicator, flat.get(name), name)
         shared = sharded_like({name: value}, {name: own[name]}) if name in own else {name: value}

@@ -141,7 +141,7 @@ def set_model_state_dict(
 def set_optimizer_state_dict(
     model: Module,
     optimizers: Optimizers,
-    optim_state_dict: Mapping[str, Any],
+    optim_state_dict: Values,
     *,
     options: StateDictOptions | None = None,
 ) -> None:
@@ -171,7 +171,7 @@ def set_state_dict(
     optimizers: Optimizers,
     *,
     model_state_dict: Mapping[str, object],
-    optim_state_dict: Mapping[str, Any],
+    optim_state_dict: Values,
     options: StateDictOptions | None = None,
 ) -> IncompatibleKeys:
     """``set_optimizer_state_dict`` and ``set_model_state_dict``."""
@@ -223,7 +223,7 @@ def patch_optimizer_state_dict(
         with _unpatched(several):
             return get_optimizer_state_dict(model, several, options=options)
 
-    def load_state_dict(state_dict: Mapping[str, object]) -> None:
+    def load_state_dict(state_dict: Values) -> None:
         with _unpatched(several):
             set_optimizer_state_dict(model, several, state_dict, options=options)
 

@@ -76,7 +76,7 @@ def _target(value: Any, saved: STORAGE_TYPES | None) -> Any:  # of any type
     return None if isinstance(saved, BytesStorageMetadata) and isinstance(state, dict) else state
 
 
-def _warn_of_more(state_dict: Mapping[str, object], states: Mapping[str, Any], saved: Iterable[str]) -> None:
+def _warn_of_more(state_dict: Mapping[str, object], states: STATE_DICT_TYPE, saved: Iterable[str]) -> None:
     """Warn of values that the checkpoint has of an object, and the object does not know."""
     for name, value in state_dict.items():
         if not isinstance(value, Stateful) or states[name] is None:

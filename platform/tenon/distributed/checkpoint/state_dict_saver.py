@@ -5,10 +5,10 @@ from __future__ import annotations
 import concurrent.futures
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import TypeAlias
 
 from tenon.distributed.checkpoint import background
 from tenon.distributed.checkpoint.default_planner import DefaultSavePlanner
@@ -18,7 +18,7 @@ from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner
 from tenon.distributed.checkpoint.ranks import Ranks
 from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagedPlanner
 from tenon.distributed.checkpoint.stateful import Stateful, state_to_save
-from tenon.distributed.checkpoint.storage import StorageWriter
+from tenon.distributed.checkpoint.storage import StorageWriter, WriteResult
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.messages.process_group import Group, member
@@ -144,6 +144,10 @@ def async_save(
     return written if copied is None else AsyncSaveResponse(copied, written)
 
 
+#: What a rank has written.
+Results: TypeAlias = list[WriteResult]
+
+
 class _Saving:
     """One save: the state dict, and what plans and writes it."""
 
@@ -178,12 +182,12 @@ class _Saving:
     def complete(self, ranks: Ranks) -> Metadata:
         """Write with all ranks what was planned, through ``ranks``, which may be those of a thread."""
 
-        def write() -> list[Any]:  # results, and what a writer of the user's own returns
+        def write() -> Results:
             written = self.writer.write_data(self.final, self.planner)
             written.wait()
             return written.value()
 
-        def finish(results: list[list[Any]]) -> Metadata:
+        def finish(results: list[Results]) -> Metadata:
             assert self.metadata is not None  # this rank has planned for all
             self.writer.finish(self.metadata, results)
             return Metadata(self.metadata.state_dict_metadata, storage_meta=self.metadata.storage_meta)
@@ -197,7 +201,7 @@ def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, plan
     return saving.complete(ranks)
 
 
-def set_up(function: Any, ranks: Ranks, *args: object) -> None:
+def set_up(function: Callable[..., object], ranks: Ranks, *args: object) -> None:
     """Call a storage's method, which gets ``rank`` and ``use_collectives`` if it takes ``**kwargs``."""
     if "kwargs" in inspect.signature(function).parameters:
         function(*args, rank=ranks.rank, use_collectives=True)
@@ -234,7 +238,7 @@ def _writer(
     return writer
 
 
-def _states(state_dict: Mapping[str, Any]) -> STATE_DICT_TYPE:
+def _states(state_dict: STATE_DICT_TYPE) -> STATE_DICT_TYPE:
     """``state_dict`` with the states of the objects that have one."""
     return {
         name: state_to_save(value) if isinstance(value, Stateful) else value

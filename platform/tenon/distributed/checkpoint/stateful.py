@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from tenon.distributed.checkpoint.flattening import Leaf, flatten_state_dict
+from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE
 from tenon.distributed.tensor.dtensor import DTensor
 from tenon.nn.module import Module
 from tenon.optim.optimizer import Optimizer
@@ -17,10 +18,10 @@ __all__ = ["Stateful", "StatefulT"]
 class Stateful(Protocol):
     """An object with ``state_dict`` and ``load_state_dict``: modules, optimizers, loaders, schedules."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> STATE_DICT_TYPE:
         """The state, which ``save`` writes, and whose tensors ``load`` reads into."""
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:  # modules return the keys that differ
+    def load_state_dict(self, state_dict: STATE_DICT_TYPE) -> Any:  # modules return the keys that differ
         """Take over a state."""
 
 
@@ -28,7 +29,7 @@ LARGEST = 1 << 20
 """Bytes of the tensors in a state that is saved as one value."""
 
 
-def state_to_save(value: Stateful) -> dict[str, Any] | Leaf:
+def state_to_save(value: Stateful) -> STATE_DICT_TYPE | Leaf:
     """The state of ``value`` as it is saved.
 
     Those of modules and optimizers have a name for each tensor. Others whose tensors are small, as of loaders

@@ -34,7 +34,7 @@ class StorageWriter(ABC):
         """A new checkpoint begins, at ``checkpoint_id`` if the caller gave one."""
 
     @abstractmethod
-    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+    def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:
         """Begin on this rank. A writer that takes ``**kwargs`` gets ``rank`` and ``use_collectives``."""
 
     @abstractmethod
@@ -71,12 +71,12 @@ class StorageReader(ABC):
         """A checkpoint is about to be read, at ``checkpoint_id`` if the caller gave one."""
 
     @abstractmethod
-    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+    def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
         """The description of the checkpoint."""
 
     @abstractmethod
     def set_up_storage_reader(
-        self, metadata: Metadata, is_coordinator: bool, *args: Any, **kwargs: Any
+        self, metadata: Metadata, is_coordinator: bool, *args: object, **kwargs: object
     ) -> None:
         """Begin on this rank. A reader that takes ``**kwargs`` gets ``rank`` and ``use_collectives``."""
 
