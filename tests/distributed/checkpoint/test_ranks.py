@@ -193,3 +193,39 @@ def test_a_rank_that_does_not_save_is_named(tmp_path):
 
     assert done.returncode != 0
     assert "CollectiveMismatchError" in done.stderr and "checkpoint: plan" in done.stderr, done.stderr
+
+
+MEMORY = """
+import sys, tracemalloc
+import tenon as torch
+import tenon.distributed as dist
+from tenon.distributed import checkpoint as dcp
+from tenon.distributed.tensor import Shard, zeros
+
+mesh = dist.init_device_mesh("cpu", (dist.get_world_size(),))
+MB = 1 << 18
+state = {f"w{n}": zeros((8 * MB,), device_mesh=mesh, placements=[Shard(0)]) + n for n in range(8)}
+tracemalloc.start()
+dcp.save(state, checkpoint_id=sys.argv[1])
+saving = tracemalloc.get_traced_memory()[1]
+tracemalloc.reset_peak()
+for value in state.values():
+    value.to_local().zero_()
+dcp.load(state, checkpoint_id=sys.argv[1])
+loading = tracemalloc.get_traced_memory()[1]
+assert all((value.to_local() == n).all() for n, value in enumerate(state.values()))
+print("peaks", saving >> 20, loading >> 20, flush=True)
+"""
+
+
+def test_no_rank_has_the_whole_in_memory(tmp_path):
+    """Of 64 MB on 4 ranks each has 16 MB, in chunks of 2 MB: writing copies nothing, reading takes a few chunks."""
+    done = launch(4, ["-c", MEMORY, str(tmp_path)])
+
+    assert done.returncode == 0, done.stderr
+    peaks = [[*map(int, found)] for found in re.findall(r"^peaks (\d+) (\d+)", done.stdout, re.M)]
+    assert (
+        len(peaks) == 4
+        and max(saving for saving, _ in peaks) <= 3
+        and max(loading for _, loading in peaks) <= 9
+    )

@@ -353,3 +353,46 @@ def test_values_that_an_object_does_not_know_are_named(tmp_path):
     ):
         dcp.load({"model": narrow}, checkpoint_id=tmp_path)
     assert torch.equal(narrow.weight, wide.weight)
+
+
+def test_the_plan_is_kept_while_the_tensors_are_the_same(tmp_path, monkeypatch):
+    planned = []
+    original = dcp.DefaultSavePlanner.create_global_plan
+    monkeypatch.setattr(
+        dcp.DefaultSavePlanner,
+        "create_global_plan",
+        lambda self, plans: planned.append(len(plans)) or original(self, plans),
+    )
+
+    def work(communicator):
+        loaded = []
+        for number in range(5):
+            values = {name: value + number for name, value in WHOLE.items()}
+            state = {"model": sharded(values, (3,), [Shard(0)]), "step": number}
+            if number == 2:
+                state["new"] = torch.ones(2)
+            if number == 4 and communicator.rank == 1:
+                state["own"] = torch.ones(3)
+            dcp.save(state, checkpoint_id=tmp_path / str(number))
+            found = dcp.load_whole(checkpoint_id=tmp_path / str(number))
+            expected = WHOLE["matrix"] + number
+            loaded.append((found["step"], torch.equal(found["model"]["matrix"], expected), sorted(found)))
+        return loaded
+
+    found = run_ranks(3, work)
+    plain = ["model", "step"]
+    expected = [(0, True, plain), (1, True, plain), (2, True, ["model", "new", "step"]), (3, True, plain)]
+    assert found == [[*expected, (4, True, ["model", "own", "step"])]] * 3
+    assert planned == [3] * 4  # not the second
+
+
+def test_a_plan_that_failed_is_not_kept(tmp_path):
+    def work(communicator):
+        good = {"w": torch.ones(2)}
+        dcp.save(good, checkpoint_id=tmp_path)
+        with pytest.raises(CheckpointException):
+            dcp.save({"a": {"b": 1}, "a.b": 1} if communicator.rank else good, checkpoint_id=tmp_path)
+        dcp.save({"w": torch.full((2,), 2.0)}, checkpoint_id=tmp_path)
+        return dcp.load_whole(checkpoint_id=tmp_path)["w"].tolist()
+
+    assert run_ranks(2, work) == [[2, 2]] * 2

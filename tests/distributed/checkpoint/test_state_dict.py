@@ -10,6 +10,7 @@ import tenon as torch
 from tenon import nn
 from tenon.distributed import checkpoint as dcp
 from tenon.distributed import init_device_mesh
+from tenon.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from tenon.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -319,5 +320,54 @@ def test_keys_that_differ_are_named_as_in_the_plain_model(wrap):
         del state["abc"]
         with pytest.raises(RuntimeError, match="Missing key"):
             set_model_state_dict(model, state)
+
+    run_ranks(2, work)
+
+
+class Tied(nn.Module):
+    """An embedding and an output layer of one weight, and a recomputed block between them."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(7, 6)
+        self.block = checkpoint_wrapper(nn.Sequential(nn.Linear(6, 6), nn.Tanh()))
+        self.head = nn.Linear(6, 7, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.block(self.embedding(x)))
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda m: m, DistributedDataParallel, fully_shard], ids=["plain", "data", "sharded"]
+)
+def test_tied_weights_and_recomputed_blocks(tmp_path, wrap):
+    torch.manual_seed(0)
+    plain = Tied()
+    torch.manual_seed(1)
+    other = Tied()
+
+    def step(model, optimizer):
+        optimizer.zero_grad()
+        model(torch.arange(7)).pow(2).mean().backward()
+        optimizer.step()
+
+    def work(communicator):
+        model = wrap(copy.deepcopy(plain))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        state, of_optimizer = get_state_dict(model, optimizer)
+        assert set(state) == {"embedding.weight", "block.0.weight", "block.0.bias", "head.weight"}
+        assert set(of_optimizer["state"]) == set(state) - {"head.weight"}
+        dcp.save({"m": state, "o": of_optimizer}, checkpoint_id=tmp_path)
+        again = wrap(copy.deepcopy(other))
+        fresh = torch.optim.Adam(again.parameters(), lr=0.5)
+        state, of_optimizer = get_state_dict(again, fresh)
+        target = {"m": state, "o": of_optimizer}
+        dcp.load(target, checkpoint_id=tmp_path)
+        set_state_dict(again, fresh, model_state_dict=target["m"], optim_state_dict=target["o"])
+        step(model, optimizer)
+        step(again, fresh)
+        assert_close(get_model_state_dict(again, options=FULL), get_model_state_dict(model, options=FULL))
 
     run_ranks(2, work)

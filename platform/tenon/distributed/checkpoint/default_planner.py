@@ -58,7 +58,7 @@ class DefaultSavePlanner(SavePlanner):
 
     ``flatten_state_dict`` gives the values of nested dicts names of their own. ``flatten_sharded_tensors``,
     ``dedup_replicated_tensors`` and ``enable_plan_caching`` have no effect: there are no sharded tensors but
-    DTensors, duplicates are always left out, and plans are not cached.
+    DTensors, duplicates are always left out, and plans are kept anyway (``saving.py``).
     """
 
     state_dict: STATE_DICT_TYPE

@@ -104,7 +104,7 @@ class ReadItem:
 
 @dataclass(frozen=True)
 class SavePlan:
-    """What one rank writes. ``usable`` has no effect: plans are always sent."""
+    """What one rank writes. One that is not ``usable`` stands for that of the last save."""
 
     items: list[WriteItem]
     storage_data: Any = None  # the storage's

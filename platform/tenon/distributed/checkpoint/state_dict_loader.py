@@ -19,7 +19,8 @@ from tenon.distributed.checkpoint.metadata import (
 from tenon.distributed.checkpoint.optimizer_states import initialized
 from tenon.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from tenon.distributed.checkpoint.ranks import Ranks
-from tenon.distributed.checkpoint.state_dict_saver import communicator_of, set_up
+from tenon.distributed.checkpoint.saving import set_up
+from tenon.distributed.checkpoint.state_dict_saver import communicator_of
 from tenon.distributed.checkpoint.stateful import Stateful
 from tenon.distributed.checkpoint.storage import StorageReader
 from tenon.distributed.messages.process_group import Group

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import concurrent.futures
-import inspect
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
 
 from tenon.distributed.checkpoint import background
 from tenon.distributed.checkpoint.default_planner import DefaultSavePlanner
 from tenon.distributed.checkpoint.filesystem import FileSystemWriter
 from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
-from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner
+from tenon.distributed.checkpoint.planner import SavePlanner
 from tenon.distributed.checkpoint.ranks import Ranks
+from tenon.distributed.checkpoint.saving import Saving
 from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagedPlanner
 from tenon.distributed.checkpoint.stateful import Stateful, state_to_save
-from tenon.distributed.checkpoint.storage import StorageWriter, WriteResult
+from tenon.distributed.checkpoint.storage import StorageWriter
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.messages.process_group import Group, member
@@ -127,7 +125,7 @@ def async_save(
     if not isinstance(stager, DefaultStager):
         # A stager of the user's own copies the state dict as a whole, before it is known who writes what.
         states = _staged(stager, states)
-    saving = _Saving(states, writer, ranks, planner)
+    saving = Saving(states, writer, ranks, planner)
     saving.plan()
     copied = None
     if isinstance(stager, DefaultStager):
@@ -144,69 +142,10 @@ def async_save(
     return written if copied is None else AsyncSaveResponse(copied, written)
 
 
-#: What a rank has written.
-Results: TypeAlias = list[WriteResult]
-
-
-class _Saving:
-    """One save: the state dict, and what plans and writes it."""
-
-    final: SavePlan
-
-    def __init__(
-        self, state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, planner: SavePlanner
-    ) -> None:
-        self.state_dict, self.writer, self.ranks, self.planner = state_dict, writer, ranks, planner
-        self.metadata: Metadata | None = None
-        self.name = str(getattr(writer, "checkpoint_id", type(writer).__name__))
-
-    def plan(self) -> None:
-        """Decide with all ranks who writes what."""
-        central = self.ranks.reduce_scatter("plan", self._local, self._global)
-        self.final = self.planner.finish_plan(central)
-
-    def _local(self) -> SavePlan:
-        ranks = self.ranks
-        meta = self.writer.storage_meta()
-        if "storage_meta" in inspect.signature(self.planner.set_up_planner).parameters:
-            self.planner.set_up_planner(self.state_dict, meta, ranks.is_coordinator)
-        else:  # a planner for PyTorch before 2.3
-            self.planner.set_up_planner(self.state_dict, is_coordinator=ranks.is_coordinator)
-        set_up(self.writer.set_up_storage_writer, ranks, ranks.is_coordinator)
-        return self.writer.prepare_local_plan(self.planner.create_local_plan())
-
-    def _global(self, plans: list[SavePlan]) -> list[SavePlan]:
-        plans, self.metadata = self.planner.create_global_plan(plans)
-        return self.writer.prepare_global_plan(plans)
-
-    def complete(self, ranks: Ranks) -> Metadata:
-        """Write with all ranks what was planned, through ``ranks``, which may be those of a thread."""
-
-        def write() -> Results:
-            written = self.writer.write_data(self.final, self.planner)
-            written.wait()
-            return written.value()
-
-        def finish(results: list[Results]) -> Metadata:
-            assert self.metadata is not None  # this rank has planned for all
-            self.writer.finish(self.metadata, results)
-            return Metadata(self.metadata.state_dict_metadata, storage_meta=self.metadata.storage_meta)
-
-        return ranks.all_reduce("write", write, finish)
-
-
 def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, planner: SavePlanner) -> Metadata:
-    saving = _Saving(state_dict, writer, ranks, planner)
+    saving = Saving(state_dict, writer, ranks, planner)
     saving.plan()
     return saving.complete(ranks)
-
-
-def set_up(function: Callable[..., object], ranks: Ranks, *args: object) -> None:
-    """Call a storage's method, which gets ``rank`` and ``use_collectives`` if it takes ``**kwargs``."""
-    if "kwargs" in inspect.signature(function).parameters:
-        function(*args, rank=ranks.rank, use_collectives=True)
-    else:
-        function(*args)
 
 
 def _communicator(process_group: Group, alone: bool) -> Communicator | None:

@@ -64,7 +64,7 @@ def _packed(value: object) -> list[Json]:
         return ["paths", value]
     if isinstance(value, SavePlan) and kind is SavePlan:
         parts = [_packed(value.storage_data), _packed(value.planner_data)]
-        return ["save plan", [[_write_item(item) for item in value.items], *parts]]
+        return ["save plan", [[_write_item(item) for item in value.items], *parts, value.usable]]
     if isinstance(value, LoadPlan) and kind is LoadPlan:
         parts = [_packed(value.storage_data), _packed(value.planner_data)]
         return ["load plan", [[_read_item(item) for item in value.items], *parts]]
@@ -168,7 +168,7 @@ _READERS: dict[str, Callable[[Json], object]] = {
     "plain": lambda content: content,
     "paths": lambda content: {name: tuple(path) for name, path in content.items()},
     "save plan": lambda content: SavePlan(
-        [*map(_write_item_of, content[0])], _unpacked(content[1]), _unpacked(content[2])
+        [*map(_write_item_of, content[0])], _unpacked(content[1]), _unpacked(content[2]), content[3]
     ),
     "load plan": lambda content: LoadPlan(
         [*map(_read_item_of, content[0])], _unpacked(content[1]), _unpacked(content[2])
