@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import tenon as torch
 from tenon import nn
@@ -15,6 +16,7 @@ from tenon.distributed.checkpoint.format_utils import (
     BroadcastingTorchSaveReader,
     DynamicMetaLoadPlanner,
     dcp_to_torch_save,
+    main,
     torch_save_to_dcp,
 )
 from tenon.distributed.communication.threaded import run_ranks
@@ -97,3 +99,15 @@ def test_rank_0_reads_a_file_for_all(tmp_path):
         run_ranks(2, work, {"other": torch.ones(1)})
     with pytest.raises(CheckpointException, match=r"Size mismatch between saved \[3, 5\]"):
         run_ranks(2, work, {"model": {"a": {"weight": torch.ones(5, 5)}}})
+
+
+def test_as_a_command(tmp_path):
+    save_whole(tmp_path / "sharded")
+    command = CliRunner().invoke
+    done = command(main, ["dcp_to_torch", str(tmp_path / "sharded"), str(tmp_path / "whole.safetensors")])
+    assert done.exit_code == 0, done.output
+    done = command(main, ["torch_to_dcp", str(tmp_path / "whole.safetensors"), str(tmp_path / "again")])
+    assert done.exit_code == 0, done.output
+    assert equal(dcp.load_whole(checkpoint_id=tmp_path / "again")["model"])
+    done = command(main, ["dcp_to_torch", str(tmp_path / "none"), str(tmp_path / "out.pt")])
+    assert done.exit_code == 1 and "no such folder" in done.output and "Traceback" not in done.output

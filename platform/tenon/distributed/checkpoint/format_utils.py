@@ -1,10 +1,16 @@
-"""Convert distributed checkpoints to one file, which ``tenon.load`` and PyTorch read, and back."""
+"""Convert distributed checkpoints to one file, which ``tenon.load`` and PyTorch read, and back.
+
+As a command: ``python -m tenon.distributed.checkpoint.format_utils dcp_to_torch FOLDER FILE``, and
+``torch_to_dcp FILE FOLDER``.
+"""
 
 from __future__ import annotations
 
 import io
 import os
 from pathlib import Path
+
+import click
 
 from tenon import serialize
 from tenon.distributed.checkpoint.default_planner import DefaultLoadPlanner, check_size
@@ -26,7 +32,7 @@ from tenon.distributed.checkpoint.storage import StorageReader
 from tenon.distributed.communication import objects, world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.futures import Future
-from tenon.errors import ArgumentError, CheckpointError
+from tenon.errors import ArgumentError, CheckpointError, TenonError
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
@@ -183,3 +189,20 @@ class DynamicMetaLoadPlanner(DefaultLoadPlanner):
         self.metadata = Metadata(described)
         if metadata is not None:
             metadata.state_dict_metadata.update(described)
+
+
+@click.command()
+@click.argument("mode", type=click.Choice(["dcp_to_torch", "torch_to_dcp"]))
+@click.argument("src")
+@click.argument("dst")
+def main(mode: str, src: str, dst: str) -> None:
+    """Convert SRC to DST: the checkpoint in a folder to one file, or a file to a checkpoint in a folder."""
+    convert = dcp_to_torch_save if mode == "dcp_to_torch" else torch_save_to_dcp
+    try:
+        convert(src, dst)
+    except (TenonError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+if __name__ == "__main__":
+    main()
