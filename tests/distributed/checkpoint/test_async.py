@@ -12,7 +12,12 @@ import tenon as torch
 from tenon import nn
 from tenon.distributed import checkpoint as dcp
 from tenon.distributed.checkpoint import CheckpointException, background
-from tenon.distributed.checkpoint.staging import BlockingAsyncStager, DefaultStager, StagingOptions
+from tenon.distributed.checkpoint.staging import (
+    BlockingAsyncStager,
+    DefaultStager,
+    StagedPlanner,
+    StagingOptions,
+)
 from tenon.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import Shard
@@ -119,14 +124,14 @@ def model_and_optimizer():
 def test_an_optimizer_waits_for_the_copy_in_the_background(tmp_path, monkeypatch):
     model, optimizer = model_and_optimizer()
     copying, go = threading.Event(), threading.Event()
-    original = dcp.state_dict_saver.StagedPlanner.copy
+    original = StagedPlanner.copy
 
     def copy(planner):
         copying.set()
         go.wait(20)
         original(planner)
 
-    monkeypatch.setattr(dcp.state_dict_saver.StagedPlanner, "copy", copy)
+    monkeypatch.setattr(StagedPlanner, "copy", copy)
     state = {"w": model.weight, "step": 1}
     response = dcp.async_save(state, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND))
     assert isinstance(response, AsyncSaveResponse)
@@ -146,10 +151,8 @@ def test_an_optimizer_waits_for_the_copy_in_the_background(tmp_path, monkeypatch
 def test_a_change_during_the_copy_in_the_background_is_an_error(tmp_path, monkeypatch):
     weight = torch.ones(3)
     changed = threading.Event()
-    original = dcp.state_dict_saver.StagedPlanner.copy
-    monkeypatch.setattr(
-        dcp.state_dict_saver.StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p)
-    )
+    original = StagedPlanner.copy
+    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
     with pytest.warns(CheckpointWarning, match="async_save of .* failed"):
         response = dcp.async_save(
             {"w": weight, "step": 1}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
@@ -197,6 +200,19 @@ def test_an_error_of_one_rank_is_raised_on_all(tmp_path):
 
     with pytest.warns(CheckpointWarning):
         assert run_ranks(2, work) == [[1], [1]]
+
+
+@pytest.mark.parametrize("options", [StagingOptions(use_async_staging=False), IN_BACKGROUND])
+def test_what_cannot_be_saved_fails_on_all_ranks(tmp_path, options):
+    def work(communicator):
+        state = {"w": torch.ones(3), "function": print}  # which one of the ranks would write
+        saved = dcp.async_save(state, checkpoint_id=tmp_path, async_stager=DefaultStager(options))
+        error = getattr(saved, "upload_completion", saved).exception(20)
+        return str(error)
+
+    with pytest.warns(CheckpointWarning):
+        texts = run_ranks(2, work)
+    assert texts[0] == texts[1] and "function" in texts[0]
 
 
 def test_errors_of_the_plan_are_raised_by_the_call(tmp_path):

@@ -16,8 +16,9 @@ if dist.get_rank() == 0:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
-@pytest.mark.parametrize("ranks", [1, 3, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [1, 3, 4])
 def test_the_code_runs_on_any_number_of_ranks(tmp_path, monkeypatch, ranks):
     monkeypatch.chdir(tmp_path)
     script = tmp_path / "guide.py"

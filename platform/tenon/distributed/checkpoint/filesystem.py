@@ -10,9 +10,9 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from tenon.distributed.checkpoint.planner import (
 )
 from tenon.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from tenon.distributed.communication.futures import Future
-from tenon.errors import CheckpointError, CheckpointWriteError
+from tenon.errors import ArgumentError, CheckpointError, CheckpointWriteError
 from tenon.serialize.atomic import ABANDONED_AFTER, remove_abandoned, replacing
 from tenon.serialize.regular_files import open_regular
 from tenon.serialize.tensor_file import TensorFile
@@ -333,6 +333,31 @@ class FileSystemReader(StorageReader):
     def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
         """Whether ``checkpoint_id`` is a path whose parent is there, or can be created."""
         return _is_path(checkpoint_id)
+
+
+S = TypeVar("S", StorageReader, StorageWriter)
+
+
+def storage_of(
+    given: S | None,
+    checkpoint_id: str | os.PathLike[str] | None,
+    make: Callable[[str | os.PathLike[str]], S],
+) -> S:
+    """The storage ``given``, or that of files which ``make`` creates, about to begin with ``checkpoint_id``.
+
+    ArgumentError if nothing says where the checkpoint is, or in a way that is not a path.
+    """
+    if given is None:
+        if checkpoint_id is None:
+            raise ArgumentError("`checkpoint_id` must be specified if storage_reader/storage_writer is None.")
+        if not _is_path(checkpoint_id):
+            raise ArgumentError(
+                "Cannot detect which StorageReader or StorageWriter to use for"
+                f" {os.fspath(checkpoint_id)!r}. Pass a path, or storage_reader= or storage_writer=."
+            )
+        given = make(checkpoint_id)
+    given.reset(checkpoint_id)
+    return given
 
 
 def _is_path(checkpoint_id: str | os.PathLike[str]) -> bool:

@@ -6,6 +6,7 @@ and if all have, nothing is planned again.
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -16,8 +17,11 @@ from tenon.distributed.checkpoint.filesystem import FileSystemWriter
 from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
 from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner
 from tenon.distributed.checkpoint.ranks import Ranks
+from tenon.distributed.checkpoint.staging import DefaultStager, StagedPlanner
 from tenon.distributed.checkpoint.storage import StorageWriter, WriteResult
 
+#: Done when a copy in memory is complete.
+Copied: TypeAlias = concurrent.futures.Future[None]
 #: What a rank has written.
 Results: TypeAlias = list[WriteResult]
 
@@ -45,6 +49,7 @@ class Saving:
         self.state_dict, self.writer, self.ranks, self.planner = state_dict, writer, ranks, planner
         self.metadata: Metadata | None = None
         self.name = str(getattr(writer, "checkpoint_id", type(writer).__name__))
+        self._failure: Exception | None = None
         self._own: SavePlan | None = None
         self._given: list[SavePlan] = []
         self._agreed: list[SavePlan] = []
@@ -103,10 +108,26 @@ class Saving:
         # Ranks have the paths of their own values, and write those of their items only.
         return self.writer.prepare_global_plan(self._agreed)
 
+    def copy(self, stager: DefaultStager) -> Copied | None:
+        """Copy what this rank writes; the future if that is done in the background.
+
+        What fails here on one rank fails ``complete`` on all.
+        """
+        try:
+            self.planner = staged = StagedPlanner(self.planner, self.final.items, stager)
+            if stager.options.use_async_staging:
+                return staged.begin()
+            staged.copy()
+        except Exception as error:
+            self._failure = error
+        return None
+
     def complete(self, ranks: Ranks) -> Metadata:
         """Write with all ranks what was planned, through ``ranks``, which may be those of a thread."""
 
         def write() -> Results:
+            if self._failure is not None:
+                raise self._failure
             written = self.writer.write_data(self.final, self.planner)
             written.wait()
             return written.value()

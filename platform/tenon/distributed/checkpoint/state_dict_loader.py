@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tenon.distributed.checkpoint.default_planner import DefaultLoadPlanner, EmptyStateDictLoadPlanner
-from tenon.distributed.checkpoint.filesystem import FileSystemReader
+from tenon.distributed.checkpoint.filesystem import FileSystemReader, storage_of
 from tenon.distributed.checkpoint.flattening import flatten_state_dict
 from tenon.distributed.checkpoint.metadata import (
     STATE_DICT_TYPE,
@@ -24,7 +24,7 @@ from tenon.distributed.checkpoint.state_dict_saver import communicator_of
 from tenon.distributed.checkpoint.stateful import Stateful
 from tenon.distributed.checkpoint.storage import StorageReader
 from tenon.distributed.messages.process_group import Group
-from tenon.errors import ArgumentError, CheckpointError, CheckpointWarning
+from tenon.errors import CheckpointError, CheckpointWarning
 from tenon.optim.optimizer import Optimizer
 
 __all__ = ["load", "load_state_dict", "load_whole"]
@@ -49,7 +49,7 @@ def load(
     a shape differs, CheckpointException is raised everywhere and nothing has changed.
     Source: torch.distributed.checkpoint.load.
     """
-    reader = _reader(storage_reader, checkpoint_id)
+    reader = storage_of(storage_reader, checkpoint_id, FileSystemReader)
     ranks = Ranks(communicator_of(process_group, no_dist))
     metadata = _metadata(reader, ranks)
     saved = metadata.state_dict_metadata
@@ -121,7 +121,7 @@ def load_whole(
     """
     wanted = {keys} if isinstance(keys, str) else None if keys is None else set(keys)
     loaded: STATE_DICT_TYPE = {}
-    reader, alone = _reader(storage_reader, checkpoint_id), Ranks(None)
+    reader, alone = storage_of(storage_reader, checkpoint_id, FileSystemReader), Ranks(None)
     _load(loaded, _metadata(reader, alone), reader, alone, EmptyStateDictLoadPlanner(wanted))
     return loaded
 
@@ -172,23 +172,6 @@ def _load(
         ranks.agree("read", read)
     finally:
         reader.close()
-
-
-def _reader(
-    storage_reader: StorageReader | None, checkpoint_id: str | os.PathLike[str] | None
-) -> StorageReader:
-    """The given reader, or that of files at ``checkpoint_id``."""
-    if storage_reader is not None:
-        storage_reader.reset(checkpoint_id)
-        return storage_reader
-    if checkpoint_id is None:
-        raise ArgumentError("`checkpoint_id` must be specified if storage_reader/storage_writer is None.")
-    if not FileSystemReader.validate_checkpoint_id(checkpoint_id):
-        raise ArgumentError(
-            f"Cannot detect which StorageReader or StorageWriter to use for {os.fspath(checkpoint_id)!r}."
-            " Pass a path, or storage_reader=."
-        )
-    return FileSystemReader(checkpoint_id)
 
 
 _load_state_dict_from_keys = load_whole

@@ -9,18 +9,17 @@ from enum import Enum
 
 from tenon.distributed.checkpoint import background
 from tenon.distributed.checkpoint.default_planner import DefaultSavePlanner
-from tenon.distributed.checkpoint.filesystem import FileSystemWriter
+from tenon.distributed.checkpoint.filesystem import FileSystemWriter, storage_of
 from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
 from tenon.distributed.checkpoint.planner import SavePlanner
 from tenon.distributed.checkpoint.ranks import Ranks
 from tenon.distributed.checkpoint.saving import Saving
-from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager, StagedPlanner
+from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager
 from tenon.distributed.checkpoint.stateful import Stateful, state_to_save
 from tenon.distributed.checkpoint.storage import StorageWriter
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.messages.process_group import Group, member
-from tenon.errors import ArgumentError
 
 __all__ = ["AsyncCheckpointerType", "AsyncSaveResponse", "async_save", "save", "save_state_dict"]
 
@@ -72,8 +71,8 @@ def save(
     >>> state
     {'weight': tensor([1., 1.]), 'step': 3}
     """
-    writer = _writer(storage_writer, checkpoint_id)
-    ranks = Ranks(_communicator(process_group, no_dist or not use_collectives))
+    writer = storage_of(storage_writer, checkpoint_id, FileSystemWriter)
+    ranks = Ranks(communicator_of(process_group, no_dist or not use_collectives))
     return _save(_states(state_dict), writer, ranks, planner or DefaultSavePlanner())
 
 
@@ -87,7 +86,7 @@ def save_state_dict(
 ) -> Metadata:
     """``save`` under its old name, without objects that have a state."""
     storage_writer.reset()
-    ranks = Ranks(_communicator(process_group, no_dist), coordinator_rank)
+    ranks = Ranks(communicator_of(process_group, no_dist), coordinator_rank)
     return _save(state_dict, storage_writer, ranks, planner or DefaultSavePlanner())
 
 
@@ -115,8 +114,8 @@ def async_save(
     ``async_checkpointer_type`` has no effect. Source: torch.distributed.checkpoint.async_save.
     """
     background.wait()
-    writer = _writer(storage_writer, checkpoint_id)
-    ranks = Ranks(_communicator(process_group, no_dist or not use_collectives))
+    writer = storage_of(storage_writer, checkpoint_id, FileSystemWriter)
+    ranks = Ranks(communicator_of(process_group, no_dist or not use_collectives))
     planner = planner or DefaultSavePlanner()
     states = _states(state_dict)
     stager = async_stager
@@ -127,13 +126,7 @@ def async_save(
         states = _staged(stager, states)
     saving = Saving(states, writer, ranks, planner)
     saving.plan()
-    copied = None
-    if isinstance(stager, DefaultStager):
-        saving.planner = staged = StagedPlanner(planner, saving.final.items, stager)
-        if stager.options.use_async_staging:
-            copied = staged.begin()
-        else:
-            staged.copy()
+    copied = saving.copy(stager) if isinstance(stager, DefaultStager) else None
     beside = background.ranks_beside(ranks)
     if beside is None:
         written = background.finished(saving.complete(ranks))
@@ -148,33 +141,11 @@ def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, plan
     return saving.complete(ranks)
 
 
-def _communicator(process_group: Group, alone: bool) -> Communicator | None:
+def communicator_of(process_group: Group, alone: bool) -> Communicator | None:
     """The communicator of ``process_group``; None to save from this process alone."""
     if alone:
         return None
     return world.get_communicator() if process_group is None else member(process_group)
-
-
-communicator_of = _communicator
-
-
-def _writer(
-    storage_writer: StorageWriter | None, checkpoint_id: str | os.PathLike[str] | None
-) -> StorageWriter:
-    """The given writer, or that of files at ``checkpoint_id``."""
-    if storage_writer is not None:
-        storage_writer.reset(checkpoint_id)
-        return storage_writer
-    if checkpoint_id is None:
-        raise ArgumentError("`checkpoint_id` must be specified if storage_reader/storage_writer is None.")
-    if not FileSystemWriter.validate_checkpoint_id(checkpoint_id):
-        raise ArgumentError(
-            f"Cannot detect which StorageReader or StorageWriter to use for {os.fspath(checkpoint_id)!r}."
-            " Pass a path, or storage_writer=."
-        )
-    writer = FileSystemWriter(checkpoint_id)
-    writer.reset(checkpoint_id)
-    return writer
 
 
 def _states(state_dict: STATE_DICT_TYPE) -> STATE_DICT_TYPE:
