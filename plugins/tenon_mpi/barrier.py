@@ -73,17 +73,25 @@ class SharedBarrier:
         ``position`` is that of an array in a shared window (``Windows.position_of``), or -1; afterwards
         ``common_position`` is that position if all ranks passed the same one, else -1.
         """
-        offset = _WORDS + 2 * ((self.number + 1) & 1)
-        own_line = self._mine
+        # Not by ``wait``, which would take 0.1 us more.
+        self.number = number = self.number + 1
+        offset = _WORDS + 2 * (number & 1)
+        fence, own_line = self._fence, self._mine
         own_line[offset], own_line[offset + 1] = word, position
-        self.wait()
-        self.common_position = position
-        equal = True
-        for _, line in self._others:
-            if line[offset + 1] != position:
-                self.common_position = -1
+        if fence is not None:
+            fence()
+        own_line[_COUNTER] = number
+        common, equal = position, True
+        for rank, line in self._others:
+            if line[_COUNTER] < number:
+                self._wait_for(rank, line, number)
+            if fence is not None:
+                fence()
             if line[offset] != word:
                 equal = False  # No early exit: ``common_position`` has to be the same on all ranks.
+            if line[offset + 1] != position:
+                common = -1
+        self.common_position = common
         return equal
 
     def words(self) -> list[int]:
