@@ -11,8 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType
 
+from tenon.distributed.communication.callers import Callers
 from tenon.distributed.communication.calls import Implied, Recorded
 from tenon.distributed.communication.origin import Origin
 from tenon.distributed.communication.site import Site
@@ -23,6 +25,8 @@ DEPTH = 4
 us."""
 SITES = 4096
 """Size of the cache of call sites: parsing one takes as long as a thousand sums."""
+GENERATORS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+"""Flags of the code of functions that may go on with other callers."""
 PROGRAM = "<tenon program"
 """Prefix of the file name of a compiled program."""
 AT_LEAF, LEAF = "_at_leaf", "leaf"
@@ -36,20 +40,25 @@ class _End:
 
     f_code: CodeType | None = None
     f_lasti = -1
+    f_trace = None
 
     @property
     def f_back(self) -> _End:
         return self
 
 
-_END = _End()
+END = _End()
 
 
 class Chain:
-    """The code and instruction of each of ``DEPTH`` frames, their site, and the chain that last came next."""
+    """The code and instruction of each of ``DEPTH`` frames, their site, and the chain that last came next.
+
+    ``callers`` stands for all of it from the second frame's code on (``callers.py``).
+    """
 
     __slots__ = (
-        "at_1", "at_2", "at_3", "at_4", "code_1", "code_2", "code_3", "code_4", "is_compiled", "next", "site",
+        "at_1", "at_2", "at_3", "at_4", "callers", "code_1", "code_2", "code_3", "code_4", "is_compiled",
+        "is_kept", "next", "site",
     )  # fmt: skip
 
     def __init__(
@@ -57,10 +66,17 @@ class Chain:
     ) -> None:
         self.code_1, self.code_2, self.code_3, self.code_4 = (each.f_code for each in frames)
         self.at_1, self.at_2, self.at_3, self.at_4 = (each.f_lasti for each in frames)
-        self.site = site
+        self.site: Site = site  # type: ignore[assignment]  # None in chains that are never expected
         self.next = self
         self.is_compiled = is_compiled
-        """Whether a frame is of ``COMPILE``, so that the caller may be further out."""
+        """Whether a frame is of ``COMPILE``, so that the caller may be further out; it is never expected."""
+        if is_compiled:
+            self.code_1 = None
+        code = self.code_2
+        key = id(code), id(self.code_3), self.at_3, id(self.code_4), self.at_4
+        self.callers = _callers.setdefault(key, Callers())
+        self.is_kept = code is not None and not code.co_flags & GENERATORS
+        """Whether frames of ``code_2`` keep ``callers``: not those of generators, which go on elsewhere."""
 
 
 class _Latest:
@@ -69,21 +85,22 @@ class _Latest:
     __slots__ = ("chain",)
 
     def __init__(self) -> None:
-        self.chain = Chain([_END] * DEPTH, None)
+        self.chain = Chain([END] * DEPTH, None)
 
 
-_LATEST = _Latest()
+_callers: dict[tuple[int, ...], Callers] = {}
 _chains: dict[tuple[int, ...], Chain] = {}
+LATEST = _Latest()
 
 
 def find(frame: FrameType, argument: Argument | None, strict: bool) -> Site:
     """The site of a collective that the code of ``frame`` has called."""
     # Programs make the same calls in turn. To compare with the chain that came next last time takes half as
     # long as a lookup; it is unrolled, as a loop takes 0.1 us more.
-    second = frame.f_back or _END
-    third = second.f_back or _END
-    fourth = third.f_back or _END
-    expected = _LATEST.chain.next
+    second = frame.f_back or END
+    third = second.f_back or END
+    fourth = third.f_back or END
+    expected = LATEST.chain.next
     if (
         frame.f_lasti == expected.at_1
         and frame.f_code is expected.code_1
@@ -94,14 +111,14 @@ def find(frame: FrameType, argument: Argument | None, strict: bool) -> Site:
         and fourth.f_lasti == expected.at_4
         and fourth.f_code is expected.code_4
     ):
-        _LATEST.chain = expected
+        LATEST.chain = expected
     else:
         expected = _look_up((frame, second, third, fourth), argument, strict)
-        _LATEST.chain.next = expected
-        _LATEST.chain = expected
+        LATEST.chain.next = expected
+        LATEST.chain = expected
     if expected.is_compiled:
         return _find_in(frame, argument, strict)
-    return expected.site  # type: ignore[return-value]
+    return expected.site
 
 
 def _look_up(frames: Sequence[FrameType | _End], argument: Argument | None, strict: bool) -> Chain:
@@ -115,6 +132,7 @@ def _look_up(frames: Sequence[FrameType | _End], argument: Argument | None, stri
     if chain is None:
         if len(_chains) >= SITES:
             _chains.clear()
+            _callers.clear()
         known = [each for each in frames if not isinstance(each, _End)]
         if any(each.f_code.co_filename.endswith(COMPILE) for each in known):
             chain = Chain(frames, None, is_compiled=True)

@@ -8,6 +8,7 @@ tensor of the last time's next call holds this one.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,17 +19,9 @@ from typing import TypeAlias
 
 from tenon.distributed.communication import references, source
 from tenon.distributed.communication.calls import Implied
+from tenon.distributed.communication.holders import NOWHERE, Holder, Label, above, holder_of
 from tenon.distributed.communication.origin import Origin
-from tenon.distributed.communication.steps import (
-    Argument,
-    Followed,
-    Holder,
-    Label,
-    Reading,
-    Step,
-    is_tenon,
-    shortened,
-)
+from tenon.distributed.communication.steps import Argument, Followed, Reading, Step, is_tenon, shortened
 from tenon.tensors.tensor import Tensor
 
 CHOICES = 256
@@ -77,8 +70,8 @@ class Site:
         "_fruitless",
         "_holders",
         "_internal",
+        "_labelled_names",
         "_labels",
-        "_latest",
         "_loops",
         "_names",
         "_searches",
@@ -87,6 +80,7 @@ class Site:
         "_subject",
         "chooses",
         "is_callback",
+        "latest",
         "name",
     )
 
@@ -111,13 +105,15 @@ class Site:
             self._searches = SEARCHES
         else:
             self._searches = sys.maxsize
-        self._labels = any(step.labels for step in self._steps)
+        followed = itertools.takewhile(lambda step: step.follows, self._steps)
+        self._labels = [(step.depth, each) for step in followed for each in sorted(step.labels)]
+        self._labelled_names: dict[tuple[object, ...], Implied] = {}
         self._fruitless = 0
         self._names: dict[str, Implied] = {}
         self._choices: dict[tuple[object, ...], Implied] = {}
         self.name = self._implied(Origin(expression=self._expression))
         self._holders: dict[tuple[object, ...], Holder] = {}
-        self._latest = Holder(0, "", None, "", self.name)
+        self.latest = Holder(NOWHERE, "", None, "", self.name)
 
     def of_parameter(self, parameter: str) -> Implied:
         """The name of a parameter or a gradient at this site."""
@@ -131,29 +127,37 @@ class Site:
         if self._fruitless >= FRUITLESS:
             return self._labelled(frame) if self._labels else self.name
         # Tensors in the same variables as the last time need no search, which takes five times as long.
-        expected = self._latest.next
-        if expected.holds(tensor, frame):
-            self._latest = expected
+        expected = self.latest.next
+        if expected.depth < NOWHERE and expected.holds(tensor, frame):
+            self.latest = expected
             return expected.name
         self._searches -= 1
         if self._searches < 0:
             return self.name
-        return self._choice(tensor, frame, self._expression)
+        name = self._choice(tensor, frame, self._expression)
+        if self._fruitless >= FRUITLESS:
+            self.chooses = bool(self._labels)
+            self.latest = Holder(NOWHERE, "", None, "", self.name)
+        return name
 
     def _labelled(self, frame: FrameType) -> Implied:
         """The name by the keys that choose the tensor, where it is in no variable."""
-        depth = 0
-        numbers: list[tuple[str, int | str]] = []
-        for step in self._steps:
-            if not step.follows:
-                break
-            while depth < step.depth:
-                frame, depth = frame.f_back or frame, depth + 1
-            if step.labels:
-                values = frame.f_locals
-                keys = [(variable, references.as_key(values.get(variable))) for variable in step.labels]
-                numbers += [(f"{variable} =", key) for variable, key in keys if key is not None]
-        return self._chosen(self._expression, (), numbers, {})
+        values: list[object] = []
+        plain = True
+        for depth, variable in self._labels:
+            value = (above(frame, depth) if depth else frame).f_locals.get(variable)
+            values.append(value)
+            plain = plain and (type(value) is str or type(value) is int)  # True would be taken for 1
+        known = tuple(values)
+        name = self._labelled_names.get(known) if plain else None
+        if name is None:
+            keys = map(references.as_key, values)
+            labels = zip(self._labels, keys, strict=True)
+            numbers = [(f"{variable} =", key) for (_, variable), key in labels if key is not None]
+            name = self._chosen(self._expression, (), numbers, {})
+            if plain:
+                self._labelled_names[known] = name
+        return name
 
     def of_elements(self, tensors: Sequence[Tensor], frame: FrameType) -> list[Implied]:
         """The names of ``tensors``, which the call passes as a list."""
@@ -194,9 +198,11 @@ class Site:
         if holder is not None:
             following = self._holders.get((holder, name))
             if following is None:
-                following = self._holders[holder, name] = Holder(*holder, name, found.labels)
-            self._latest.next = following
-            self._latest = following
+                step = next(each for each in self._steps if each.depth == holder[0])
+                following = holder_of(step.code, *holder, name, found.labels)
+                self._holders[holder, name] = following
+            self.latest.next = following
+            self.latest = following
         return name
 
     def _search(self, step: Step, frame: FrameType, tensor: object, found: _Found) -> None:
@@ -260,6 +266,7 @@ class Site:
             if len(self._choices) >= CHOICES:
                 self._choices.clear()
                 self._holders.clear()
+                self._labelled_names.clear()
             first = dict(reversed(indices))  # of a container that holds the tensor twice
             name = self._choices[facts] = self._implied(
                 Origin(expression=expression, aliases=sorted({*aliases}), indices=first, owners=owners)

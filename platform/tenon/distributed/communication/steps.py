@@ -1,7 +1,7 @@
 """Read the source of the frames that lead to a collective: from where its tensor comes, frame by frame.
 
 A ``Step`` states of one frame which variables to search for the tensor; ``Reading`` makes the steps of a
-chain of calls, once. A ``Holder`` is where a tensor was found.
+chain of calls, once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from types import CodeType, FrameType
 from typing import NamedTuple, TypeAlias
 
 from tenon.distributed.communication import dataflow, references, source
-from tenon.distributed.communication.calls import Implied
 
 #: The position of the tensor among the arguments of a call: its index, and its keyword.
 Argument: TypeAlias = tuple[int, str]
@@ -83,68 +82,6 @@ class Step(NamedTuple):
         if owner not in values:
             return file
         return f"{file} {code.co_qualname}"
-
-
-class Label(NamedTuple):
-    """The value of a variable that distinguishes calls, ``depth`` frames above the call."""
-
-    depth: int
-    variable: str
-    key: int | str
-
-
-class Holder:
-    """A variable or item that held the tensor of a call, the name, and what came next the last time.
-
-    ``loop`` is the variable of a loop that is looked for in place of the tensor, or empty. The variable may
-    be an attribute of another one. ``labels`` are what else the name states.
-    """
-
-    __slots__ = ("attribute", "depth", "key", "labels", "loop", "name", "next", "variable")
-
-    def __init__(
-        self,
-        depth: int,
-        variable: str,
-        key: int | str | None,
-        loop: str,
-        name: Implied,
-        labels: Sequence[Label] = (),
-    ) -> None:
-        self.depth, self.key, self.loop, self.name, self.labels = depth, key, loop, name, labels
-        self.variable, _, self.attribute = variable.partition(".")
-        self.next = self
-
-    def holds(self, tensor: object, frame: FrameType) -> bool:
-        """Whether the variable, ``depth`` frames above ``frame``, holds ``tensor`` now, and labels are as
-        they were."""
-        for depth, variable, expected in self.labels:
-            each = frame
-            for _ in range(depth):
-                each = each.f_back or each
-            if references.as_key(each.f_locals.get(variable)) != expected:
-                return False
-        for _ in range(self.depth):
-            frame = frame.f_back or frame
-        values = frame.f_locals
-        value, key, subject = values.get(self.variable), self.key, tensor
-        if value is None:
-            value = frame.f_globals.get(self.variable)
-        if self.loop:
-            subject = values.get(self.loop)
-        if subject is None:
-            return False
-        if self.attribute:
-            value = references.attribute_of(value, self.attribute)
-        if key is None:
-            return value is subject
-        kind = type(value)
-        if kind is dict or ((kind is list or kind is tuple) and type(key) is int):
-            try:
-                return value[key] is subject  # type: ignore[index]
-            except LookupError:
-                return False
-        return False
 
 
 class Reading:
