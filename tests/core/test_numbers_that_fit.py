@@ -12,6 +12,7 @@ pytestmark = pytest.mark.together
 
 WHOLE = tenon.tensor([1, 2, 3], dtype=tenon.uint8)
 HALF = tenon.ones(3, dtype=tenon.float16)
+WIDEST = {int: tenon.int64, float: tenon.float64, complex: tenon.complex128}
 MASK = tenon.tensor([True, False, True])
 FIRST = tenon.tensor([0])
 UNSUITABLE = (300, -256, 2.5e9, math.nan, math.inf)
@@ -206,3 +207,30 @@ def test_a_function_whose_gradient_is_not_defined_runs_eagerly_when_compiled():
     ):
         for _ in range(4):
             assert compiled(order, tenon.tensor([1.5])).item() == pytest.approx(0.4421746)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "expected"),
+    [
+        ("uint8", -1, 255),
+        ("uint8", -1.5, 255),
+        ("int8", 300, 44),
+        ("int16", 1e5, -31072),
+        ("int64", math.nan, -(2**63)),
+        ("int32", 2 + 1j, 2),
+        ("float32", 2 + 1j, 2.0),
+        ("bool", 1j, True),
+        ("float64", 0.1, 0.1),
+    ],
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_copy_converts_numbers_as_tensors(dtype: str, number: complex, expected: float, compiled: bool) -> None:
+    def copied(x: tenon.Tensor) -> tuple[tenon.Tensor, tenon.Tensor]:
+        return x.clone().copy_(number), x.clone().copy_(tenon.tensor(number, dtype=WIDEST[type(number)]))
+
+    function = tenon.compile(copied) if compiled else copied
+
+    for _ in range(4):
+        of_number, of_tensor = function(tenon.zeros(2, dtype=getattr(tenon, dtype)))
+
+        assert of_number.tolist() == of_tensor.tolist() == [expected] * 2

@@ -159,7 +159,7 @@ class Copy(Primitive):
         if getattr(y, "ndim", 0) > x.ndim:
             self.infer(x, y)  # NumPy would drop leading axes of size 1
         result = xp.empty(x.shape, x.dtype) if out is None else out
-        result[...] = y.real if getattr(y, "dtype", x.dtype).kind == "c" and x.dtype.kind != "c" else y
+        result[...] = y.real if getattr(y, "dtype", x.dtype).kind == "c" and x.dtype.kind not in "bc" else y
         return result
 
     def vjp_x(self, f, g, out, x, y):

@@ -6,6 +6,8 @@ import numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tenon.dtypes import bool as bool_
+from tenon.dtypes import complex128, float64, int64
 from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
@@ -16,6 +18,9 @@ from tenon.tensors.memory_overlap import refuse_partial
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.wrong_arguments import only_numbers
+
+#: The dtype of a number of each class.
+_WIDEST = {bool: bool_, int: int64, float: float64, complex: complex128}
 
 if TYPE_CHECKING:
     from tenon.random.generator import Generator
@@ -31,12 +36,16 @@ class Fill(Family):
     def copy_(self, src: Tensor | Number, non_blocking: bool = False) -> Tensor:
         """Write ``src`` into this tensor and return it. ``src`` is broadcast to its shape, cast to its dtype
         and copied to its device."""
-        if isinstance(src, Value) and src._backend is not self._backend:
-            src = src.to(self.device)
-        elif isinstance(src, Value) and (src._view is not None or self._view is not None):
-            refuse_partial(self, src)
-        elif src is None:
-            only_numbers(src)
+        if isinstance(src, Value):
+            if src._backend is not self._backend:
+                src = src.to(self.device)
+            elif src._view is not None or self._view is not None:
+                refuse_partial(self, src)
+        elif src.__class__ is not float or self.raw.dtype.kind in "iu":  # cast as a tensor is
+            if src is None:
+                only_numbers(src)
+            if isinstance(src, (int, float, complex)):
+                src = self.new_tensor(src, dtype=_WIDEST.get(src.__class__, float64))
         return inplace(f.copy, self, src)
 
     @as_function(out="none")
