@@ -76,3 +76,24 @@ def test_powers_are_those_of_torch(dtype):
                     differing.append((how, form, e, (name, values), expected))
 
     assert not differing, differing[:5]
+
+
+@pytest.mark.parametrize("count", [2, 2000])
+@pytest.mark.parametrize("exponent", [0.5, -0.5, 2.5, 2, 3, -1])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_powers_and_slopes_at_the_ends_are_those_of_torch(dtype, exponent, count):
+    def derivatives(m):
+        def work(x):
+            values = [x**exponent]
+            for _ in range(2):
+                values.append(m.autograd.grad(values[-1].sum(), x, create_graph=True)[0])
+            return [v.detach() for v in values]
+
+        x = m.tensor([-float("inf"), -0.0] * (count // 2), dtype=getattr(m, dtype), requires_grad=True)
+        functions = [work] if m is torch else [work, *[tenon.compile(work)] * 4]
+        return [[1 / v.double() for v in each(x)] for each in functions]  # 1 / x shows the sign of zero
+
+    (expected,) = derivatives(torch)
+    for found in derivatives(tenon):
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(np.array(ours.tolist()), np.array(theirs.tolist()))

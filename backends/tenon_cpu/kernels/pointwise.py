@@ -9,15 +9,21 @@ _NUMBERS = frozenset((bool, int, float))
 
 def pow(x: np.ndarray, y: np.ndarray | float, *, out: np.ndarray | None = None) -> np.ndarray:
     """Powers 2, 3, 0.5, -1 and -0.5 as products and roots, as in PyTorch (cubes: 46 us against 16 ms)."""
+    if x.dtype.kind == "V":  # bfloat16
+        return _root(x, float(y), out) if not isinstance(y, np.ndarray) else NotImplemented
     exponent = float(y) if y.__class__ in _NUMBERS or getattr(y, "dtype", x.dtype).kind in "iuf" else None
     if exponent == 2:
         return np.square(x, out=out)
     if exponent == 3 and x.ndim:
         return np.multiply(np.multiply(x, x), x, out=out)
-    if exponent == 0.5:
-        return np.sqrt(x, out=out)
     if exponent == -1:
         return np.reciprocal(x, out=out)
+    return _root(x, exponent, out)
+
+
+def _root(x: np.ndarray, exponent: float | None, out: np.ndarray | None) -> np.ndarray:
+    if exponent == 0.5:
+        return np.sqrt(x, out=out)
     if exponent == -0.5:
         root = np.sqrt(x, out=out)
         return np.reciprocal(root, out=root if root.ndim else None)

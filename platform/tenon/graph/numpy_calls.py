@@ -177,7 +177,29 @@ def _relu(step: Step) -> list[str]:
     return [f"{step.function('maximum')}({step.names[0]}, {zero}, out={step.made[0]})"]
 
 
+#: Statements of powers to some numbers, which are products and roots, as in eager mode.
+_POWERS = {
+    2: ("{square}({x}, out={out})",),
+    3: ("{multiply}({multiply}({x}, {x}), {x}, out={out})",),
+    -1: ("{reciprocal}({x}, out={out})",),
+    0.5: ("{sqrt}({x}, out={out})",),
+    -0.5: ("{sqrt}({x}, out={out})", "{reciprocal}({out}, out={out})"),
+}
+_OF_POWERS = ("square", "multiply", "reciprocal", "sqrt")
+
+
+def _pow(step: Step) -> list[str]:
+    """A power to one of these numbers, or NumPy's ``power``."""
+    x, exponent = step.ins
+    if isinstance(x, np.ndarray) and x.dtype.char in _FLOATS and exponent.__class__ in (int, float):
+        functions = {name: step.function(name) for name in _OF_POWERS}
+        if exponent in _POWERS:
+            return [form.format(x=step.names[0], out=step.made[0], **functions) for form in _POWERS[exponent]]
+    return [f"{step.function('power')}({', '.join(_operands(step))}, out={step.made[0]})"]
+
+
 FORMS: dict[str, Form] = {
+    "pow": _pow,
     "mean": _mean,
     "sum_to": _sum_to,
     "matmul": _matmul,

@@ -15,6 +15,11 @@ from tenon.ops.dtype_queries import is_complex, real_dtype
 _POWERS = {2: "a * a", 0.5: "sqrt(a)", -1: "1 / a", 1: "a", 3: "a * a * a", -0.5: "1 / sqrt(a)"}
 
 
+def _dtype(x: Operand) -> object:
+    """The dtype of an array, or of a value of a cluster."""
+    return getattr(getattr(x, "aval", x), "dtype", None)
+
+
 class Unary(Primitive):
     """Base of the elementwise ops of one input."""
 
@@ -127,6 +132,8 @@ class Div(Binary):
 
 def _one_less(f: OpNamespace, y: Operand) -> Operand:
     """Return ``y - 1``, but 0 where ``y`` is 0; a number for a number, which does not widen tensors."""
+    if isinstance(y, np.generic):  # as which numbers meet 16-bit floats
+        y = complex(y) if y.dtype.kind == "c" else float(y)
     if isinstance(y, (int, float, complex)):
         return y - 1 if y else 0
     return f.where(f.eq(y, 0), 0, f.sub(y, 1))
@@ -145,8 +152,14 @@ class Pow(Binary):
     foreach = True
 
     def expression_for(self, args, attrs):
-        """Write powers to some constants as products and roots, as array libraries do."""
-        return _POWERS.get(args[1], self.expression) if args[1].__class__ in (int, float) else self.expression
+        """Write powers to some constants as products and roots, as array libraries do; PyTorch takes no roots
+        of float16."""
+        exponent = args[1]
+        if exponent.__class__ not in (int, float) or (
+            exponent in (0.5, -0.5) and _dtype(args[0]) == np.float16
+        ):
+            return self.expression
+        return _POWERS.get(exponent, self.expression)
 
     inplace_form = "method"
     first_argument = "number"
