@@ -1,5 +1,6 @@
 """What the parity catalogue does not say about pooling, padding, resizing and sampling."""
 
+import itertools
 import math
 
 import numpy as np
@@ -162,3 +163,33 @@ def test_a_grid_of_affine_maps_keeps_nothing_for_backward_so_it_may_run_twice():
     short = F.affine_grid(theta.detach().bfloat16(), (2, 1, 2, 3, 4), align_corners=True)
     assert short.dtype == tenon.bfloat16
     assert tenon.allclose(short.double(), grid.detach(), atol=0.05)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("rank", [2, 3])
+def test_sampling_16_bit_floats_reads_the_elements_that_wide_coordinates_name(rank, dtype, compiled):
+    sizes = (4, 5, 6)[:rank]
+    x, grid = (
+        numbers(2, *shape).clamp(-1.5, 1.5).to(getattr(tenon, dtype))
+        for shape in ((3, *sizes), (*sizes, rank))
+    )
+
+    for mode, padding, align in itertools.product(
+        ("bilinear", "nearest"), ("zeros", "border", "reflection"), (False, True)
+    ):
+
+        def sampled(x, grid, settings=(mode, padding, align)):
+            x, grid = x.detach().requires_grad_(), grid.detach().requires_grad_()
+            y = F.grid_sample(x, grid, *settings)
+            return y, *tenon.autograd.grad(y.double().square().sum(), [x, grid])
+
+        function = tenon.compile(sampled) if compiled else sampled
+        for _ in range(3):
+            found = function(x, grid)
+
+        for ours, exact in zip(found, sampled(x.double(), grid.double()), strict=True):
+            unit = tenon.finfo(ours.dtype).eps
+            tenon.testing.assert_close(
+                ours.double(), exact, rtol=4 * unit, atol=8 * unit * float(exact.abs().max())
+            )

@@ -82,8 +82,17 @@ def _warn(name: str) -> None:
 
 @runs_in("widest", cuda="widest")
 def _grid_sample(x: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
-    """Return ``x`` sampled at ``grid``; ``mode`` is a value of ``_MODES``."""
+    """Return ``x`` sampled at ``grid``; ``mode`` is a value of ``_MODES``.
+
+    Of 16-bit floats it is computed in float32: a coordinate that is rounded may fall on another element.
+    """
     _check(x.raw, grid.raw, mode)
+    if x.raw.dtype.itemsize == 2 and x.is_floating_point():
+        return _sampled(x.float(), grid.float(), mode, padding, align).to(x.dtype)
+    return _sampled(x, grid, mode, padding, align)
+
+
+def _sampled(x: Tensor, grid: Tensor, mode: str, padding: str, align: bool) -> Tensor:
     shape = tuple(x.raw.shape)
     sizes, outs = shape[2:], tuple(grid.raw.shape[1:-1])
     points = f.reshape(grid, shape=(shape[0], math.prod(outs), len(sizes)))
