@@ -213,3 +213,24 @@ def test_gradients_flow_through_both_factorizations_of_larger_matrices(rng):
 
     assert gradcheck(lambda a: linalg.qr(a), (x,), fast_mode=True)
     assert gradcheck(lambda a: linalg.cholesky(a @ a.T), (x,), fast_mode=True)
+
+
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "expected"),
+    [
+        ("float32", "float64", "float32"),
+        ("float64", "float32", "float64"),
+        ("float32", "int64", "float32"),
+        ("complex64", "bool", "complex64"),
+        ("float32", "complex64", "complex64"),
+    ],
+)
+def test_solutions_of_triangles_have_the_dtype_of_the_matrix(of_a, of_b, expected, left):
+    a, b = tenon.eye(3, dtype=getattr(tenon, of_a)) * 2, tenon.ones(3, 3, dtype=getattr(tenon, of_b))
+    solve = tenon.compile(lambda a, b: linalg.solve_triangular(a, b, upper=True, left=left))
+
+    for found in [linalg.solve_triangular(a, b, upper=True, left=left), *[solve(a, b) for _ in range(4)]]:
+        assert str(found.dtype) == f"torch.{expected}"
+        assert (found == 0.5).all()
+    assert solve.programs

@@ -159,12 +159,16 @@ def solve_triangular(
     """Return the solution ``X`` of ``A X = B`` (``X A = B`` with ``left=False``) for triangular ``A``.
 
     Only the upper triangle is read if ``upper``, else the lower; with ``unitriangular`` not the diagonal
-    either, which counts as ones. ShapeError unless ``A`` is square.
+    either, which counts as ones. ``X`` has the dtype of ``A``, or of ``B`` if that alone is complex.
+    ShapeError unless ``A`` is square.
     """
     if A.raw.ndim < 2 or A.raw.shape[-1] != A.raw.shape[-2]:
         raise ShapeError(
             f"linalg.solve_triangular: A must be batches of square matrices, got {list(A.raw.shape)}"
         )
+    if A.raw.dtype != B.raw.dtype:
+        wider = B.is_complex() and not A.is_complex()
+        A, B = (A.to(B.dtype), B) if wider else (A, B.to(A.dtype))
     inner = 1 if unitriangular else 0
     triangle = A.triu(inner) if upper else A.tril(-inner)
     if unitriangular:
