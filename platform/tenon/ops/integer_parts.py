@@ -89,7 +89,7 @@ class Remainder(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """As in PyTorch: integer division by zero is an error, not 0."""
-        refuse_kinds(self.name, "b", x)
+        refuse_kinds(self.name, "b", x, y)
         refuse_zero(xp, x, y)
         return xp.remainder(x, y, out=out)
 
@@ -111,7 +111,7 @@ class Fmod(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """As in PyTorch: integer division by zero is an error, not 0."""
-        refuse_kinds(self.name, "b", x)
+        refuse_kinds(self.name, "b", x, y)
         refuse_zero(xp, x, y)
         return xp.fmod(x, y, out=out)
 
@@ -136,7 +136,7 @@ class FloorDivide(Binary):
 
     def forward(self, xp, x, y, *, out=None):
         """Floor division in the common dtype."""
-        refuse_kinds(self.name, "b", x)
+        refuse_kinds(self.name, "b", x, y)
         refuse_zero(xp, x, y)
         return xp.floor_divide(x, y, out=out)
 

@@ -375,10 +375,10 @@ def power(x: Any, exponent: Any) -> Tensor:  # a tensor and a number, in either 
             return f.pow(x, exponent)
         if exponent < 0 and exponent.__class__ is int and x.raw.dtype.kind in "iu":
             raise DTypeError("Integers to negative integer powers are not allowed.")
-    if exponent.__class__ is bool and isinstance(x, Value) and x.raw.dtype.kind == "b":
+    if exponent.__class__ in (bool, np.bool_) and isinstance(x, Value) and x.raw.dtype.kind == "b":
         return f.logical_or(x, not exponent)
-    both = isinstance(x, Value) and isinstance(exponent, Value)
-    if both and x.raw.dtype.kind == exponent.raw.dtype.kind == "b":
+    truths = x.__class__ in (bool, np.bool_) or (isinstance(x, Value) and x.raw.dtype.kind == "b")
+    if truths and isinstance(exponent, Value) and exponent.raw.dtype.kind == "b":
         raise UnsupportedError(
             "\"pow\" not implemented for 'Bool'. Convert one operand with .to(torch.int64) first."
         )
