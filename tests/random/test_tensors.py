@@ -50,3 +50,30 @@ def test_states_of_tenon_and_pytorch_are_interchangeable():
     tenon.rand(100)
     torch.set_rng_state(torch.from_numpy(tenon.get_rng_state().numpy()))
     assert tenon.randn(99).tolist() == torch.randn(99).tolist()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("value", ["axis", "gradient"])
+@pytest.mark.parametrize(
+    ("method", "argument"),
+    [
+        ("normal_", "mean"),
+        ("uniform_", "from"),
+        ("exponential_", "lambd"),
+        ("cauchy_", "median"),
+        ("log_normal_", "mean"),
+        ("geometric_", "p"),
+    ],
+)
+def test_parameters_of_draws_in_place_are_numbers(method, argument, value, compiled):
+    parameter = tenon.full((3,), 0.5) if value == "axis" else tenon.tensor(0.5, requires_grad=True)
+    draw = lambda x, p: getattr(x.clone(), method)(p)  # noqa: E731
+
+    function = tenon.compile(draw) if compiled else draw
+
+    for _ in range(3):
+        with pytest.raises(
+            TypeError, match=rf"argument '{argument}' \(position 1\) must be float, not Tensor"
+        ):
+            function(tenon.ones(3), parameter)
+        assert draw(tenon.ones(3), tenon.tensor(0.5)).shape == (3,)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tenon.dtypes import bool as bool_
 from tenon.dtypes import complex128, float64, int64
 from tenon.engine.op import table as f
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, GradError, ShapeError
@@ -156,7 +157,7 @@ class Fill(Family):
         self, from_: float = 0.0, to: float = 1.0, *, generator: Generator | None = None, **kwargs: float
     ) -> Tensor:
         """Fill with numbers of the uniform distribution over ``[from, to)``."""
-        low = kwargs.pop("from", from_)
+        low, to = _real("uniform_", **{"from": kwargs.pop("from", from_), "to": to})
         if low > to:
             raise ArgumentError(
                 f"uniform_ expects to return a [from, to) range, but found from={low} > to={to}"
@@ -165,6 +166,7 @@ class Fill(Family):
 
     def normal_(self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with numbers of the normal distribution with this mean and standard deviation."""
+        mean, std = _real("normal_", mean=mean, std=std)
         if std < 0:
             raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
         return self._draw("normal", mean, std, generator=generator)
@@ -185,25 +187,25 @@ class Fill(Family):
 
     def exponential_(self, lambd: float = 1.0, *, generator: Generator | None = None) -> Tensor:
         """Fill with numbers of the exponential distribution of rate ``lambd``."""
-        return self._draw("exponential", lambd, generator=generator)
+        return self._draw("exponential", *_real("exponential_", lambd=lambd), generator=generator)
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Tensor:
         """Fill with numbers of the geometric distribution: trials until the first success, which has
         probability ``p``."""
-        return self._draw("geometric", p, generator=generator)
+        return self._draw("geometric", *_real("geometric_", p=p), generator=generator)
 
     def cauchy_(
         self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
     ) -> Tensor:
         """Fill with numbers of the Cauchy distribution with this median and scale ``sigma``."""
-        return self._draw("cauchy", median, sigma, generator=generator)
+        return self._draw("cauchy", *_real("cauchy_", median=median, sigma=sigma), generator=generator)
 
     def log_normal_(
         self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
     ) -> Tensor:
         """Fill with numbers of the log-normal distribution: their logarithm has this mean and standard
         deviation."""
-        return self._draw("log_normal", mean, std, generator=generator)
+        return self._draw("log_normal", *_real("log_normal_", mean=mean, std=std), generator=generator)
 
     @as_function(out="converted", resizes=True)
     def bernoulli(self, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
@@ -222,6 +224,17 @@ class Fill(Family):
         from tenon.tensors.creation.random_filling import draw_multinomial
 
         return draw_multinomial(self, num_samples, replacement, generator)
+
+
+def _real(method: str, **values: Any) -> list[Any]:  # numbers, or tensors of one
+    """Return the arguments of ``method``, whose names are in order, as numbers; TypeError for a tensor that
+    has axes or requires grad."""
+    for position, (name, value) in enumerate(values.items(), 1):
+        if isinstance(value, Value):
+            if value.raw.ndim or value.requires_grad:
+                raise wrong_type(method, name, position, value, "float")
+            values[name] = value.item()
+    return list(values.values())
 
 
 def _number(result: object, kind: str) -> object:
