@@ -180,7 +180,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
 
 def var_mean(
     input: Tensor,
-    dim: int | Sequence[int] | None = None,
+    dim: bool | int | Sequence[int] | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
@@ -192,7 +192,7 @@ def var_mean(
 
 def std_mean(
     input: Tensor,
-    dim: int | Sequence[int] | None = None,
+    dim: bool | int | Sequence[int] | None = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,

@@ -24,10 +24,11 @@ from typing import NamedTuple
 #: functions get no handlers, and an argument of a wrong type raises whatever error the function runs into.
 SUPPORTED = sys.implementation.name == "cpython" and sys.version_info < (3, 15)
 #: Opcodes; -1 where a Python that is not supported has none of the name.
-_RESUME, _LOAD_GLOBAL, _PUSH_EXC_INFO = (
+RESUME, _LOAD_GLOBAL, _PUSH_EXC_INFO = (
     dis.opmap.get(name, -1) for name in ("RESUME", "LOAD_GLOBAL", "PUSH_EXC_INFO")
 )
-_SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+#: Flags of functions that are left and entered again.
+SUSPENDS = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 #: The kind of an entry of the line table that has no columns, and how many instructions one may be for.
 _LINE, _LONGEST = 13, 8
 
@@ -135,10 +136,10 @@ def with_handler(code: CodeType, name: str, retry: str) -> CodeType | None:
     more than 126 names.
     """
     index = len(code.co_names) << 1 | 1
-    if not SUPPORTED or index + 2 > 255 or code.co_flags & _SUSPENDS:
+    if not SUPPORTED or index + 2 > 255 or code.co_flags & SUSPENDS:
         return None
     own = code.co_code
-    end, start = len(own), 2 * own[::2].index(_RESUME) + 2
+    end, start = len(own), 2 * own[::2].index(RESUME) + 2
     line = code.co_firstlineno
     for _, _, each in code.co_lines():
         line = each or line
@@ -165,6 +166,13 @@ def _instructions(index: int) -> bytes:
 def _inside(end: int) -> bytes:
     """The handler's own exception table, encoded, where its instructions begin at ``end``."""
     return encoded([Entry(e.start + end, e.end + end, e.target + end, e.depth) for e in _INSIDE])
+
+
+@cache
+def same_line(count: int) -> bytes:
+    """Line-table entries for ``count`` instructions on the line of those before."""
+    sizes = [_LONGEST] * (count // _LONGEST) + [count % _LONGEST] * (count % _LONGEST > 0)
+    return b"".join([bytes((128 | _LINE << 3 | size - 1, 0)) for size in sizes])
 
 
 @cache

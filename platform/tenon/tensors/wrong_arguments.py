@@ -24,6 +24,7 @@ from tenon.engine.operands import type_name, wrong_type
 from tenon.engine.value import Value
 from tenon.errors import ModuleTypeError
 from tenon.tensors.annotated_kinds import kind_of
+from tenon.tensors.entry_checks import FLAG, allows, checks_of, with_checks
 from tenon.tensors.exception_table import with_handler
 
 #: Exceptions of functions whose argument is not a tensor, as it lacks an attribute, a size, an axis or a
@@ -39,8 +40,10 @@ _ALLOWED: dict[str, tuple[type, ...]] = {
 _SEQUENCES = frozenset(("Sequence[Tensor]", "Sequence[Tensor] | None", "Tensors"))
 #: Annotations of ``*tensors``.
 _REST = frozenset(("Tensor", "Tensor | Sequence[Tensor]"))
-#: The names of ``_check_failed_call`` and ``_repeat_call`` in the namespaces of guarded functions.
+#: The names of ``_check_failed_call``, ``_repeat_call`` and ``_refuse_argument`` in the namespaces of guarded
+# functions.
 _HANDLER, _RETRY = "_refuse_wrong_arguments", "_repeat_call"
+_CHECK = "_refuse_argument"
 
 
 class Rerouting(NamedTuple):
@@ -78,10 +81,12 @@ def guard(functions: Iterable[object], first: int = 1, rerouting: Rerouting | No
         if not isinstance(inner, FunctionType) or _HANDLER in inner.__code__.co_names:
             continue
         if _may_be_wrong(inner, rerouting is not None and first == 0):
-            code = with_handler(inner.__code__, _HANDLER, _RETRY)
+            checks = checks_of(inner) if rerouting is not None else {}
+            code = with_handler(with_checks(inner.__code__, checks, _CHECK), _HANDLER, _RETRY)
             if code is not None:
                 inner.__code__ = code
                 inner.__globals__[_HANDLER], inner.__globals__[_RETRY] = _check_failed_call, _repeat_call
+                inner.__globals__[_CHECK] = _refuse_argument
                 _GUARDED[id(code)] = Guarded(code, inner, function, first, rerouting)  # type: ignore[arg-type]
 
 
@@ -117,6 +122,24 @@ def _check_failed_call() -> bool:
     arguments.pop(_keyword_rest(frame.f_code) or "", None)
     _refuse(guarded.function, arguments, guarded.function.__name__, guarded.first)
     return False
+
+
+def _refuse_argument() -> None:
+    """Raise PyTorch's TypeError for an argument of the caller that fails its check."""
+    frame = sys._getframe(1)
+    guarded = _GUARDED.get(id(frame.f_code))
+    if guarded is None:  # a debugger or a tracer runs a copy of the code
+        return
+    code, checks = guarded.code, checks_of(guarded.function)
+    for position, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
+        value = frame.f_locals[name]
+        if name in checks and not allows(checks[name], value):
+            words = checks[name].removesuffix(" | None")
+            place = position + guarded.first
+            # PyTorch tells the position of what is passed by position, which flags are where they are first.
+            if position >= code.co_argcount or (words == FLAG and place > 1):
+                place = 0
+            raise wrong_type(guarded.function.__name__, name, place, value, words)
 
 
 def _repeat_call() -> Any:  # what the function returns

@@ -10,7 +10,7 @@ from tenon import dtypes
 from tenon.compat.node_names import titled
 from tenon.engine.aval import Aval
 from tenon.engine.op import table as f
-from tenon.engine.operands import wrong_type
+from tenon.engine.operands import need_flags, wrong_type
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import (
@@ -219,6 +219,7 @@ def bags_of(
     input."""
     if offsets is None:
         return input.reshape(-1), arange(input.shape[0], device=input.device) * input.shape[1], input.numel()
+    need_flags("embedding_bag", include_last_offset=include_last_offset)
     offsets = offsets.to(dtypes.int64)
     if offsets.numel() and offsets.device.type == "cpu" and WATCHERS.recorder is None:
         _check_ends(int(offsets.raw[0]), int(offsets.raw[-1]), input.shape[0])

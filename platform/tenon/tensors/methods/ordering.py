@@ -8,7 +8,6 @@ import numpy as np
 
 from tenon import dtypes
 from tenon.engine.op import table as f
-from tenon.engine.operands import need_flags
 from tenon.engine.watchers import watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError, UnsupportedDTypeError
 from tenon.kernels.shapes import AxisError, normalize_axis
@@ -33,14 +32,13 @@ class Ordering(Family):
     __slots__ = ()
 
     @as_function(out="exact")
-    def sort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> NamedResult:
+    def sort(self, dim: int = -1, descending: bool = False, stable: bool | None = False) -> NamedResult:
         """Return the named tuple ``(values, indices)`` of the elements sorted along ``dim``, and where each
         was.
 
         The order is ascending unless ``descending``. Equal elements keep their order, also without
         ``stable``.
         """
-        need_flags("sort", descending=descending, stable=False if stable is None else stable)
         axis = normalize_axis(dim, self.raw.ndim)
         order = f.argsort(self, axis=axis, descending=bool(descending))
         values = f.gather(self, order, axis=axis) if self.raw.ndim else self.clone()
@@ -49,7 +47,6 @@ class Ordering(Family):
     @as_function()
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Tensor:
         """Return the indices that sort this tensor along ``dim``: the ``indices`` of ``sort``."""
-        need_flags("argsort", descending=descending, stable=stable)
         return f.argsort(self, axis=normalize_axis(dim, self.raw.ndim), descending=bool(descending))
 
     @as_function()
@@ -60,7 +57,6 @@ class Ordering(Family):
         They are in order also without ``sorted``. Raises ShapeError if ``k`` is negative or larger than the
         axis.
         """
-        need_flags("topk", largest=largest, sorted=sorted)
         if isinstance(dim, bool):
             raise TypeError("topk(): argument 'dim' (position 2) must be int, not bool")
         axis = normalize_axis(dim, self.raw.ndim)
@@ -80,7 +76,6 @@ class Ordering(Family):
         Of an even number of elements it is the lower one of the two in the middle. NaN if there is one, or
         if there are no elements.
         """
-        need_flags("median", keepdim=keepdim)
         if dim is None:
             flat = self.reshape(-1)
             return (
@@ -105,7 +100,6 @@ class Ordering(Family):
 
         Raises ShapeError if ``k`` is not between 1 and the size of the axis, AxisError if that is empty.
         """
-        need_flags("kthvalue", keepdim=keepdim)
         axis = normalize_axis(dim, self.raw.ndim)
         size = self.raw.shape[axis] if self.raw.ndim else 1
         if not size:
@@ -140,7 +134,6 @@ class Ordering(Family):
         """
         from tenon.tensors.creation.create import from_backend_array
 
-        need_flags("unique", sorted=sorted, return_inverse=return_inverse, return_counts=return_counts)
         host = self._backend.to_host(self.raw)
         if dim is not None:
             self._check_not_empty(dim)

@@ -78,7 +78,7 @@ def shared(flat: Tensor, value: Tensor) -> Tensor:
 
 
 def moments(
-    name: str, x: Tensor, dim: Axes, unbiased: bool | None, keepdim: bool, correction: float | None
+    name: str, x: Tensor, dim: bool | Axes, unbiased: bool | None, keepdim: bool, correction: float | None
 ) -> Attrs:
     """Convert PyTorch's arguments to the attrs of the op ``name``, a variance or standard deviation."""
     if isinstance(dim, bool):
@@ -189,7 +189,7 @@ class Reduction(Family):
     @as_function()
     def var(
         self,
-        dim: Axes = None,
+        dim: bool | Axes = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
@@ -206,7 +206,7 @@ class Reduction(Family):
     @as_function()
     def std(
         self,
-        dim: Axes = None,
+        dim: bool | Axes = None,
         unbiased: bool | None = None,
         keepdim: bool = False,
         *,
