@@ -224,7 +224,9 @@ def test_a_function_whose_gradient_is_not_defined_runs_eagerly_when_compiled():
     ],
 )
 @pytest.mark.parametrize("compiled", [False, True])
-def test_copy_converts_numbers_as_tensors(dtype: str, number: complex, expected: float, compiled: bool) -> None:
+def test_copy_converts_numbers_as_tensors(
+    dtype: str, number: complex, expected: float, compiled: bool
+) -> None:
     def copied(x: tenon.Tensor) -> tuple[tenon.Tensor, tenon.Tensor]:
         return x.clone().copy_(number), x.clone().copy_(tenon.tensor(number, dtype=WIDEST[type(number)]))
 
