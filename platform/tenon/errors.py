@@ -30,6 +30,10 @@ class ArgumentError(TenonError, RuntimeError, ValueError):
     """An argument has a value for which the function is not defined."""
 
 
+class ArgumentTypeError(TenonError, TypeError):
+    """An argument of a constructor is of a type that it cannot use."""
+
+
 class OptionError(ArgumentError, AssertionError):
     """An option, alone or with others, has a value for which torch raises an AssertionError."""
 

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
     from tenon.optim.optimizer import Optimizer as Optimizer
     from tenon.optim.scheduler import LRScheduler as LRScheduler
+    from tenon.plugins import settings as settings
     from tenon.plugins import user_key as user_key
     from tenon.plugins.diagnose import doctor_section as doctor_section
     from tenon.plugins.manager import register as register
@@ -193,6 +194,7 @@ _TARGETS = {
     "environment": "tenon.config:environment",
     "errors": "tenon.errors:",
     "expressions": "tenon.kernels.expressions:",
+    "settings": "tenon.plugins.settings:",
     "Expression": "tenon.export.sizes:Expression",
     "SizeGuard": "tenon.export.symbolic.size_guards:SizeGuard",
     "fit_sizes": "tenon.export.sizes:fit",

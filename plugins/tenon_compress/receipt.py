@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -168,10 +168,14 @@ def receipt_of(
     ``(inputs, labels)``, to measure the accuracy of the largest output, or a function ``model -> float``.
     ``seconds`` are spent per model and batch size. Modes and gradients of the models are not changed.
     """
-    if isinstance(batch_sizes, int) or any(
-        isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes
+    if (
+        isinstance(batch_sizes, (str, bytes))
+        or not isinstance(batch_sizes, Collection)
+        or any(isinstance(b, bool) or not isinstance(b, int) or b < 1 for b in batch_sizes)
     ):
-        raise ArgumentError(f"batch sizes are whole numbers from 1 on, got {batch_sizes!r}: give [1, 32].")
+        raise ArgumentError(
+            f"batch_sizes: batch sizes are whole numbers from 1 on, got {batch_sizes!r}: give [1, 32]."
+        )
     data = list(data) if isinstance(data, Iterator) else data  # it is iterated over twice
     change = math.nan
     totals: dict[int, Change] = {}

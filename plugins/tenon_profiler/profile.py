@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tenon.extend import errors, observe
+from tenon.extend import errors, observe, settings
 from tenon_profiler import averages, memory
 from tenon_profiler.events import Event
 from tenon_profiler.handler import tensorboard_trace_handler
@@ -53,6 +53,20 @@ class profile:
         clock: observe.Clock | None = None,
         session: Session | None = None,
     ) -> None:
+        if activities is not None:
+            settings.instance("profile", "activities", activities, Iterable, "some of ProfilerActivity")
+        for name, value in (
+            ("schedule", schedule),
+            ("on_trace_ready", on_trace_ready),
+            ("custom_trace_id_callback", custom_trace_id_callback),
+        ):
+            settings.function("profile", name, value)
+        flags = {
+            "record_shapes": record_shapes, "profile_memory": profile_memory, "with_stack": with_stack,
+            "with_flops": with_flops, "with_modules": with_modules, "acc_events": acc_events,
+        }  # fmt: skip
+        for name, chosen in flags.items():
+            settings.flag("profile", name, chosen)
         selected = [*activities] if activities is not None else [*supported_activities()]
         if not selected or not all(isinstance(each, ProfilerActivity) for each in selected):
             raise errors.ArgumentError(

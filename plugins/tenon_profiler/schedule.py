@@ -6,6 +6,7 @@ import enum
 from collections.abc import Callable
 
 import tenon
+from tenon.extend import errors, settings
 
 
 class ProfilerAction(enum.Enum):
@@ -47,9 +48,12 @@ def schedule(
     arguments = {
         "wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first,
     }  # fmt: skip
+    for name, value in arguments.items():
+        settings.whole("schedule", name, value, least=-settings.LARGEST)
+    settings.flag("schedule", "skip_first_wait", skip_first_wait)
     wrong = [f"{name}={value}" for name, value in arguments.items() if value < (1 if name == "active" else 0)]
     if wrong:
-        raise AssertionError(
+        raise errors.OptionError(
             f"Invalid profiler schedule arguments: {', '.join(wrong)}. active must be at least 1, the others"
             " at least 0."
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon import __version__
-from tenon.extend import Aval, CapturedGraph, errors, replacing
+from tenon.extend import Aval, CapturedGraph, errors, replacing, settings
 from tenon_target_onnx.builder import Builder, Step
 from tenon_target_onnx.families.integers import separate_weights
 from tenon_target_onnx.lowering import write_calls
@@ -48,6 +48,14 @@ class Options:
     #: Metadata of the model, by name.
     metadata: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        check_opset(self.opset)
+        settings.names("Options", "input_names", self.input_names)
+        settings.names("Options", "output_names", self.output_names)
+        settings.whole("Options", "largest", self.largest, most=2**63 - 1)
+        settings.flag("Options", "parameters", self.parameters)
+        settings.instance("Options", "metadata", self.metadata, Mapping, "a mapping of strings")
+
 
 @dataclass(frozen=True)
 class Model:
@@ -72,7 +80,6 @@ def check_opset(opset: int) -> None:
 
 def make(graph: CapturedGraph, options: Options) -> Model:
     """Return the model of a graph, which has been lowered to ops that have a form."""
-    check_opset(options.opset)
     onnx = onnx_package()
     graph = graph.sized()
     b = Builder(options.opset)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tenon.extend import CapturedGraph, Nested, Vectors, errors, wrap
 from tenon_target_onnx.lowering import check, in_onnx_ops
-from tenon_target_onnx.model import LARGEST, OPSET, Model, Options, bytes_of, check_opset, make, write
+from tenon_target_onnx.model import LARGEST, OPSET, Model, Options, bytes_of, make, write
 from tenon_target_onnx.running import run_session, session_of
 
 if TYPE_CHECKING:
@@ -105,6 +105,5 @@ def program(
         opset=OPSET if opset is None else opset, input_names=tuple(input_names),
         output_names=tuple(output_names), parameters=parameters, metadata=dict(metadata or {}),
     )  # fmt: skip
-    check_opset(options.opset)
     check(graph)
     return OnnxProgram(graph, make(in_onnx_ops(graph, options.opset), options))

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tenon.extend import CapturedGraph, Target, Vectors
+from tenon.extend import CapturedGraph, Target, Vectors, settings
 from tenon_target_onnx.lowering import check, in_onnx_ops, ops_in_onnx
-from tenon_target_onnx.model import Options, check_opset, make, write
+from tenon_target_onnx.model import Options, make, write
 from tenon_target_onnx.packages import onnx_package, reason, runtime
 from tenon_target_onnx.program import program
 from tenon_target_onnx.running import run_session, session_of
@@ -29,6 +29,8 @@ class OnnxTarget(Target):
     size_guards = True
 
     def __init__(self, options: Options | None = None) -> None:
+        if options is not None:
+            settings.instance("OnnxTarget", "options", options, Options, "Options or None")
         self.options = options if options is not None else Options()
 
     def lowered(self, graph: CapturedGraph) -> CapturedGraph:
@@ -41,7 +43,6 @@ class OnnxTarget(Target):
 
         ArgumentError for an opset that is not written.
         """
-        check_opset(self.options.opset)
         check(graph)
         onnx_package()
 

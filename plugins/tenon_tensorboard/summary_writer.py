@@ -16,7 +16,7 @@ from typing import Any, SupportsFloat, TypeAlias
 import numpy as np
 
 import tenon
-from tenon.extend import Module
+from tenon.extend import Module, settings
 from tenon_tensorboard.graph import Message
 from tenon_tensorboard.writer import BINS, RunWriter, without_torch
 
@@ -51,6 +51,14 @@ class SummaryWriter:
         flush_secs: int = 120,
         filename_suffix: str = "",
     ) -> None:
+        if log_dir is not None:
+            settings.instance("SummaryWriter", "log_dir", log_dir, (str, os.PathLike), "a path or None")
+        settings.instance("SummaryWriter", "comment", comment, str, "a string")
+        settings.instance("SummaryWriter", "filename_suffix", filename_suffix, str, "a string")
+        if purge_step is not None:
+            settings.whole("SummaryWriter", "purge_step", purge_step, most=2**63 - 1)
+        settings.whole("SummaryWriter", "max_queue", max_queue)
+        settings.real("SummaryWriter", "flush_secs", flush_secs, least=0)
         if not log_dir:
             log_dir = f"runs/{time.strftime('%b%d_%H-%M-%S')}_{socket.gethostname()}{comment}"
         self.log_dir = os.fspath(log_dir)

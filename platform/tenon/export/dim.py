@@ -14,6 +14,7 @@ from tenon.errors import ArgumentError, UnsupportedError
 from tenon.export.naming import argument_names
 from tenon.export.signature import leaf_paths
 from tenon.export.sizes import affine, is_name
+from tenon.plugins.settings import whole
 from tenon.tensors.pytree import tree_children, tree_flatten
 from tenon.tensors.tensor import Tensor
 
@@ -51,6 +52,9 @@ class Dim:
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
         if not is_name(name):
             raise ArgumentError(f"the name of a Dim, {name!r}, is not an identifier, or a keyword of Python.")
+        for which, size in (("min", min), ("max", max)):
+            if size is not None:
+                whole(f"Dim({name!r})", which, size, most=2**63 - 1)
         self.__name__, self.min, self.max = name, 0 if min is None else min, max
         if max is not None and max < self.min:
             raise ArgumentError(f"Dim({name!r}): min = {min} is more than max = {max}.")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from tenon import no_grad
 from tenon.errors import PruningError
+from tenon.extend import settings
 from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
 from tenon_compress.prune.masking import Scope, check_share, mask_channels, mask_weights
@@ -48,6 +49,14 @@ class Schedule(Protocol):
         """Return the share to have masked after ``step`` steps, finally ``final``; None to change nothing."""
 
 
+def _check_steps(schedule: object, **steps: int | None) -> None:
+    """Refuse numbers of steps that are no whole numbers; ``rewind`` may be None."""
+    for name, value in steps.items():
+        if value is not None or name != "rewind":
+            least = 0 if name == "rewind" else -settings.LARGEST
+            settings.whole(type(schedule).__name__, name, value, least=least)
+
+
 @dataclass(frozen=True)
 class OneShot:
     """Mask all at once, after ``begin`` steps."""
@@ -56,6 +65,7 @@ class OneShot:
     rewind: int | None = None
 
     def __post_init__(self) -> None:
+        _check_steps(self, begin=self.begin, rewind=self.rewind)
         if self.begin < 0:
             raise PruningError(f"a schedule begins at step 0 or later, got begin={self.begin}.")
 
@@ -74,6 +84,7 @@ class Gradual:
     rewind: int | None = None
 
     def __post_init__(self) -> None:
+        _check_steps(self, end=self.end, begin=self.begin, every=self.every, rewind=self.rewind)
         if not 0 <= self.begin < self.end or self.every < 1:
             raise PruningError(
                 "a gradual schedule runs from begin to a later end, every 1 or more steps; got"
@@ -100,6 +111,7 @@ class Lottery:
     rewind: int = 0
 
     def __post_init__(self) -> None:
+        _check_steps(self, every=self.every, rounds=self.rounds, rewind=self.rewind)
         if self.rounds < 1 or not 0 <= self.rewind < self.every:
             raise PruningError(
                 "a lottery has 1 or more rounds, and rewinds to a step before the end of the first; got"
@@ -134,7 +146,11 @@ class Pruner:
         scope: Scope = "global",
         keep: Sequence[str] = (),
     ) -> None:
+        settings.instance("Pruner", "model", model, Module, "a module")
         check_share(amount, scope)
+        if not callable(getattr(schedule, "amount", None)):
+            settings.instance("Pruner", "schedule", schedule, (), "a schedule, such as OneShot()")
+        settings.names("Pruner", "keep", keep)
         self.model, self.final, self.schedule = model, amount, schedule
         self.example, self.criterion, self.scope, self.keep = example, criterion, scope, keep
         self.steps = 0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import ModuleValueError, ShapeError
+from tenon.extend import settings
 from tenon.nn.masks import (
     BasePruningMethod,
     check_amount,
@@ -18,6 +19,9 @@ from tenon.nn.masks import (
 if TYPE_CHECKING:
     from tenon import Tensor
     from tenon.extend import Module
+
+#: The least number of an axis, counted from the last.
+_LEAST = -settings.LARGEST
 
 
 def _without_slices(mask: Tensor, dim: int, selected: Tensor) -> Tensor:
@@ -34,7 +38,7 @@ class RandomStructured(BasePruningMethod):
 
     def __init__(self, amount: float, dim: int = -1) -> None:
         check_amount(amount)
-        self.amount, self.dim = amount, dim
+        self.amount, self.dim = amount, settings.whole("RandomStructured", "dim", dim, least=_LEAST)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Draw a random number per slice and zero the slices with the smallest."""
@@ -57,9 +61,12 @@ class LnStructured(BasePruningMethod):
 
     PRUNING_TYPE = "structured"
 
-    def __init__(self, amount: float, n: float, dim: int = -1) -> None:
+    def __init__(self, amount: float, n: float | str, dim: int = -1) -> None:
         check_amount(amount)
-        self.amount, self.n, self.dim = amount, n, dim
+        if not isinstance(n, str) or n not in ("fro", "nuc"):
+            settings.real("LnStructured", "n", n)
+        self.amount, self.n = amount, n
+        self.dim = settings.whole("LnStructured", "dim", dim, least=_LEAST)
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """Keep the slices of the largest norms."""
@@ -97,8 +104,11 @@ class NOfM(BasePruningMethod):
     PRUNING_TYPE = "global"
 
     def __init__(self, kept: int = 2, of: int = 4) -> None:
+        kept, of = settings.whole("NOfM", "kept", kept, least=-1), settings.whole("NOfM", "of", of, least=-1)
         if not 0 < kept < of:
-            raise ModuleValueError(f"NOfM keeps at least 1 and fewer than all, got {kept} of {of}.")
+            raise ModuleValueError(
+                f"NOfM keeps at least 1 and fewer than all, got {kept} of {of}: kept={kept}, of={of}."
+            )
         self.kept, self.of = kept, of
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import tenon
 from tenon.errors import OptionError
+from tenon.extend import settings
 from tenon.nn.masks import BasePruningMethod, check_amount, checked_count
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class CustomFromMask(BasePruningMethod):
     PRUNING_TYPE = "global"
 
     def __init__(self, mask: Tensor) -> None:
+        settings.instance("CustomFromMask", "mask", mask, tenon.Tensor, "a tensor")
         self.mask = mask
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:

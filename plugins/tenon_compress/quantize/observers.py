@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tenon.extend import settings
 from tenon_compress.quantize.static import RangeObserver, steps_of
 
 if TYPE_CHECKING:
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 #: Candidate limits, as shares of the observed ones.
 _SHARES = np.linspace(1.0, 0.3, 71)
+
+#: The most bins of a histogram: 128 MB of counts.
+_MOST_BINS = 2**24
 
 
 class MinMax(RangeObserver):
@@ -57,6 +61,7 @@ class MovingAverage(MinMax):
 
     def __init__(self, share: float = 0.01) -> None:
         super().__init__()
+        settings.real(type(self).__name__, "share", share, least=0, most=1)
         self.share = share
 
     def observe(self, x: Tensor) -> None:
@@ -74,7 +79,7 @@ class Histogram(MinMax):
 
     def __init__(self, bins: int = 2048) -> None:
         super().__init__()
-        self.bins = bins
+        self.bins = bins = settings.whole(type(self).__name__, "bins", bins, least=1, most=_MOST_BINS)
         self.counts = np.zeros(bins)
 
     def observe(self, x: Tensor) -> None:

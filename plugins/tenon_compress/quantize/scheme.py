@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from tenon.errors import ModuleTypeError, QuantizationError
-from tenon.extend import resolve
+from tenon.extend import resolve, settings
 from tenon.nn.module import Module
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.nn.parameter import is_lazy
@@ -186,6 +186,7 @@ def skipped(model: Module, skip: Collection[str], caller: str) -> set[str]:
     check_model(model, caller)
     if isinstance(skip, str):
         raise QuantizationError(f"skip must be a collection of paths: pass [{skip!r}].")
+    settings.names(caller, "skip", skip)
     paths = [path for path, _ in model.named_modules(remove_duplicate=False)]
     unknown = sorted(set(skip).difference(paths))
     if unknown:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from tenon import Tensor, as_tensor, float32, nn
 from tenon.errors import QuantizationError
-from tenon.extend import Op, resolve
+from tenon.extend import Op, errors, resolve, settings
 from tenon.nn.module import Module
 from tenon.nn.utils.fusion import fuse_conv_bn_weights, fuse_linear_bn_weights
 from tenon.ops import relu
@@ -97,6 +97,12 @@ class Int8(StaticScheme):
     name = "int8"
 
     def __init__(self, observer: str = "Histogram", weights: str = "PerChannelMinMax") -> None:
+        for name, value in (("observer", observer), ("weights", weights)):
+            settings.instance("Int8", name, value, str, "the name of an observer")
+            try:
+                observer_of(value)
+            except (errors.PluginNotFoundError, QuantizationError) as error:
+                raise QuantizationError(f"Int8: {name}={value!r}: {error}") from None
         self.observer_name, self.weight_observer_name = observer, weights
 
     def observer(self) -> RangeObserver:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from tenon.extend import errors, settings
 from tenon_compress.quantize.bfloat16_layers import BFLOAT16
 from tenon_compress.quantize.integers import from_int4, from_int8, to_int4, to_int8
 from tenon_compress.quantize.scheme import Scheme, WeightScheme
@@ -35,7 +36,11 @@ class Int4Weights(WeightScheme):
     name = "int4-weights"
 
     def __init__(self, group: int = 32) -> None:
-        self.group = group
+        self.group = settings.whole("Int4Weights", "group", group, least=2)
+        if self.group % 2:
+            raise errors.ArgumentError(
+                f"Int4Weights: group must be even, two weights to a byte, got {group}."
+            )
 
     def encode(self, weight: Tensor) -> Mapping[str, Tensor]:
         """Return ``packed`` and ``scale``."""
