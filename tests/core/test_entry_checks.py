@@ -3,6 +3,7 @@
 import traceback
 import types
 
+import numpy as np
 import pytest
 
 import tenon
@@ -55,6 +56,24 @@ def test_bools_are_no_integers(said, value):
     with pytest.raises(TypeError) as caught:
         INTEGERS[said](value)
     assert str(caught.value) == f"{said}, not bool"
+
+
+@pytest.mark.parametrize("value", [1.5, np.float32(2.5), float("nan")])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda v: F.embedding(tenon.tensor([0]), X, v),
+        lambda v: F.embedding_bag(tenon.tensor([[0]]), X, padding_idx=v),
+        lambda v: tenon.polygamma(v, X),
+        lambda v: X.gather(v, tenon.zeros(0, dtype=tenon.int64)),
+        lambda v: tenon.randint(v, (2,)),
+        lambda v: tenon.randint(0, v, (2,)),
+        lambda v: X.narrow_copy(0, v, 1),
+    ],
+)
+def test_floats_are_no_integers(call, value):
+    with pytest.raises(TypeError, match=r"must be int, not|cannot be interpreted as an integer"):
+        call(value)
 
 
 @pytest.mark.parametrize("value", [1, "yes", None])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from operator import index
 from typing import TYPE_CHECKING
 
 import tenon.ops  # noqa: F401 - fills the op table
@@ -50,7 +51,7 @@ def embedding(
         raise ShapeError(f"embedding: 'weight' must be 2-D, got {list(weight.raw.shape)}.")
     rows = weight.raw.shape[0]
     if padding_idx is not None:
-        if not -rows <= padding_idx < rows:
+        if not -rows <= index(padding_idx) < rows:
             raise OptionError(f"Padding_idx must be within num_embeddings: {padding_idx} of {rows}")
         padding_idx %= rows
     if max_norm is not None:
@@ -112,7 +113,7 @@ def embedding_bag(
     flat, starts, end = bags_of(input, offsets, include_last_offset, padding_idx is None and mode != "max")
     rows = weight.raw.shape[0]
     if padding_idx is not None:
-        if not -rows <= padding_idx < rows:
+        if not -rows <= index(padding_idx) < rows:
             raise IndexRangeError(
                 f"padding_idx must be within the number of embeddings, -{rows} through {rows - 1}, but got"
                 f" {padding_idx}"

@@ -12,6 +12,7 @@ from tenon.compat.node_names import titled
 from tenon.compat.rerouting import register
 from tenon.device import as_device
 from tenon.engine.grad_mode import MODE
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, ShapeError
@@ -119,6 +120,9 @@ def randint(
     if high is None:
         raise TypeError('randint() missing 1 required positional arguments: "high"')
     low = 0 if low is None else low
+    for name, value in (("low", low), ("high", high)):
+        if isinstance(value, (bool, float, np.floating)):
+            raise wrong_type("randint", name, 0, value, "int")
     kind = dtypes.int64 if dtype is None else dtypes.as_dtype(dtype)
     shape = sizes((size,))
     return written(

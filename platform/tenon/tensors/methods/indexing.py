@@ -138,9 +138,10 @@ class Indexing(Family):
     def gather(self, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
         """Return the elements at ``index`` along ``dim``, in the shape of ``index``: for ``dim`` 0 of a
         matrix, ``self[index[i, j], j]``."""
+        axis = normalize_axis(operator.index(dim), self.raw.ndim)
         if not index.raw.size and index.raw.ndim != self.raw.ndim:
             return self.reshape(-1)[:0].reshape(index.raw.shape)
-        return f.gather(self, index, axis=normalize_axis(dim, self.raw.ndim))
+        return f.gather(self, index, axis=axis)
 
     @as_function()
     def take_along_dim(self, indices: Tensor, dim: int | None = None) -> Tensor:

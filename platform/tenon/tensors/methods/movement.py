@@ -325,7 +325,7 @@ class Movement(Family):
         size = self.raw.shape[axis]
         if isinstance(start, Value) and (start.raw.ndim or start.raw.dtype.kind not in "iu"):
             raise ShapeError("start must be an 0-dim integral Tensor.")
-        start = int(start)
+        start = int(start) if isinstance(start, Value) else operator.index(start)
         if WATCHERS.requested_sizes is not None:
             cut = slice(start, None if start + length == 0 > start else start + length)
             changed = WATCHERS.requested_sizes("slice", (size, axis, self.raw.ndim), cut)

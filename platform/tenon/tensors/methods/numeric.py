@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class Numeric(Family):
 
     def polygamma(self, n: int) -> Tensor:
         """Return the derivative of order ``n`` of ``digamma``; ArgumentError if ``n`` is negative."""
-        if n < 0:
+        if index(n) < 0:
             raise ArgumentError(f"polygamma(n, x) does not support negative n. It was {n}.")
         return f.digamma(self) if n == 0 else f.polygamma(self, order=n)
 
