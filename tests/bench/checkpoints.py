@@ -7,8 +7,8 @@
 
 Each round makes training steps one after another: plain ones, then one that begins with ``async_save`` and
 those that follow until the checkpoint is complete. "stall" is how long the call keeps the caller (with "in
-background", also how long the optimizer waits for the copy), as a share of a plain step; "beside" is the mean of
-the steps meanwhile over a plain one: writing takes processor time, which busy ranks miss. "copied first" copies
+background", also how long the optimizer waits for the copy), as a share of a plain step; "more" is how much longer
+than plain ones the steps meanwhile take: writing takes processor time, which busy ranks miss. "copied first" copies
 in memory before the call returns, "in background" while the next forward and backward pass run. torch's
 torch.distributed.checkpoint does the same beside it. Model and optimizer state are saved.
 
@@ -93,7 +93,8 @@ def one_round(communicator, save, step):
         beside.append(seconds(step, wait)[0])
         complete = bool(communicator.all_reduce(np.array(written.done()), "min").wait())
     written.result()
-    return plain, stall + sum(waited), statistics.mean(beside)
+    stall += sum(waited)
+    return plain, stall, sum(beside) - len(beside) * plain - sum(waited), len(beside)
 
 
 def one_file(folder):
@@ -182,10 +183,10 @@ def show(options, size, found, times):
     parameters = options.layers * options.width * (options.width + 1)
     print(f"{parameters / 1e6:.1f} M parameters and AdamW's state on {size} ranks", flush=True)
     for (name, way), rounds in found.items():
-        plain, stall, beside = (statistics.median(column) for column in zip(*rounds, strict=True))
+        plain, stall, added, steps = (statistics.median(column) for column in zip(*rounds, strict=True))
         print(
             f"{name:6} async_save, {way:13}  step {plain * 1e3:7.1f} ms  stall {stall * 1e3:7.1f} ms"
-            f" = {stall / plain:6.1%} of a step  steps meanwhile {beside / plain:5.2f} of a step",
+            f" = {stall / plain:6.1%} of a step  then {added:5.2f} s more in {steps:.0f} steps",
             flush=True,
         )
     for (name, what), each in times.items():
