@@ -164,6 +164,24 @@ def test_a_change_during_the_copy_in_the_background_is_an_error(tmp_path, monkey
     assert not (tmp_path / "manifest.json").exists()
 
 
+def test_a_change_of_a_sharded_tensor_is_an_error_too(tmp_path, monkeypatch):
+    changed = threading.Event()
+    original = StagedPlanner.copy
+    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
+
+    def work(communicator):
+        weight = sharded({"w": torch.ones(4)}, (2,), [Shard(0)])["w"]
+        response = dcp.async_save(
+            {"w": weight.detach()}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
+        )
+        weight += 1
+        changed.set()
+        return str(response.upload_completion.exception(20))
+
+    with pytest.warns(CheckpointWarning):
+        assert all("w changed while async_save was copying it" in text for text in run_ranks(2, work))
+
+
 def test_stagers_of_ones_own(tmp_path):
     weight = torch.ones(3)
     writer = Slow(tmp_path)

@@ -123,29 +123,26 @@ class StagedPlanner(SavePlanner):
             self._stager.memory = np.empty(size, np.uint8)
         position = 0
         for index, tensor in tensors.items():
-            version = tensor._version
             host = np.asarray(tensor.detach().cpu().raw)
             place = (
                 self._stager.memory[position : position + host.nbytes].view(host.dtype).reshape(host.shape)
             )
             np.copyto(place, host)
-            if self._copied is not None and tensor._version != version:
-                raise CheckpointError(_CHANGED.format(index.fqn))
             self._data[index] = from_numpy(place)
             position += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
 
     def begin(self) -> concurrent.futures.Future[None]:
         """Copy in the background; steps of optimizers wait for it."""
-        versions = [(i, t, t._version) for i, t in self._data.items() if isinstance(t, Tensor)]
+        versions = [(each, each[1]._version) for each in self._sources()]
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._copied = done
 
         def work() -> None:
             try:
                 self.copy()
-                for index, tensor, version in versions:
+                for (name, tensor), version in versions:
                     if tensor._version != version:
-                        raise CheckpointError(_CHANGED.format(index.fqn))
+                        raise CheckpointError(_CHANGED.format(name))
             except BaseException as error:  # raised by the future, and by the save
                 done.set_exception(error)
             else:
@@ -155,6 +152,15 @@ class StagedPlanner(SavePlanner):
         done.add_done_callback(lambda _: handle.remove())
         threading.Thread(target=work, name="checkpoint staging").start()
         return done
+
+    def _sources(self) -> list[tuple[str, Tensor]]:
+        """The tensors whose versions count: those of the state dict, as this rank's part of one has none."""
+        known = getattr(self._planner, "state_dict", {})
+        return [
+            (index.fqn, source)
+            for index, value in self._data.items()
+            if isinstance(source := known.get(index.fqn, value), Tensor)
+        ]
 
     def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
         """The copy of an item's data."""
