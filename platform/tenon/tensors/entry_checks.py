@@ -154,12 +154,28 @@ def _place(consts: list[object], constant: bool | None) -> int:
     return len(consts) - 1
 
 
-@cache
 def _check(parameter: int, is_cell: bool, check: str, places: tuple[int, ...], name: int) -> bytes:
     """The instructions that check one parameter."""
+    block, variables, constants, calls = _parts(check)
+    changed = bytearray(block)
+    for at in variables:
+        changed[at + 1] = parameter
+        if is_cell:
+            changed[at] = _DEREFERENCED
+    for at, index in constants:
+        changed[at + 1] = places[index]
+    for at, bit in calls:
+        changed[at + 1] = name << 1 | bit
+    return bytes(changed)
+
+
+@cache
+def _parts(check: str) -> tuple[bytes, list[int], list[tuple[int, int]], list[tuple[int, int]]]:
+    """The instructions of a template, and where they name its parameter, False, True or None, and the
+    function to call, with the bit that goes with its number."""
     code = _TEMPLATES[check].__code__
-    block = bytearray(code.co_code)
     start = end = 0
+    variables, constants, calls = [], [], []
     for step in dis.get_instructions(code):
         at = step.offset
         if step.opcode == RESUME:
@@ -168,15 +184,13 @@ def _check(parameter: int, is_cell: bool, check: str, places: tuple[int, ...], n
             end = at
             break
         elif step.opname.startswith("LOAD_FAST"):
-            block[at + 1] = parameter
-            if is_cell:
-                block[at] = _DEREFERENCED
+            variables.append(at - start)
         elif step.opname == "LOAD_CONST":
-            block[at + 1] = places[(False, True, None).index(step.argval)]
+            constants.append((at - start, (False, True, None).index(step.argval)))
         elif step.opname == "LOAD_GLOBAL":
             assert step.arg is not None
-            block[at + 1] = name << 1 | step.arg & 1
-    return bytes(block[start:end])
+            calls.append((at - start, step.arg & 1))
+    return code.co_code[start:end], variables, constants, calls
 
 
 def _with_lines(table: bytes, start: int, count: int) -> bytes:
