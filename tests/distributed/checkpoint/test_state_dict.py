@@ -127,7 +127,13 @@ def test_names_and_values_are_those_of_the_plain_model(expected, wrap):
 
 
 @pytest.mark.parametrize("saved", WRAPPINGS)
-@pytest.mark.parametrize("loaded", ["plain", "data parallel", "sharded", "wrapper"])
+@pytest.mark.parametrize(
+    "loaded",
+    [
+        "sharded",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ("plain", "data parallel", "wrapper")),
+    ],
+)
 def test_a_checkpoint_continues_training_in_another_wrapping(expected, tmp_path, saved, loaded):
     plain, other = base(), base(1)
 
