@@ -202,6 +202,14 @@ def test_frozen_parameters_can_be_left_out():
     assert torch.equal(model.frozen.weight, kept) and torch.equal(model.head.weight, state["head.weight"])
 
 
+def test_both_names_of_a_frozen_weight_are_left_out():
+    model = Tied()
+    model.embedding.weight.requires_grad_(False)
+    state = get_model_state_dict(model, options=StateDictOptions(ignore_frozen_params=True))
+
+    assert set(state) == {"block.0.weight", "block.0.bias"}
+
+
 def test_rank_0_sends_whole_tensors(expected):
     plain = base(1)
 

@@ -4,7 +4,7 @@ others."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tenon.distributed.fsdp.checkpoint_wrapper import CheckpointWrapper
 from tenon.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataParallel
@@ -46,11 +46,6 @@ def _inner(module: Module) -> str | None:
         if isinstance(module, kind):
             return name
     return None
-
-
-def actual_names(model: Module, names: Iterable[str]) -> set[str]:
-    """``names`` as the plain model has them."""
-    return {canonical(model, name) for name in names}
 
 
 def model_state(model: Module) -> dict[str, tuple[str, object]]:

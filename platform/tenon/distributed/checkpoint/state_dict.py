@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tenon.distributed.checkpoint import optimizer_dicts as dicts
-from tenon.distributed.checkpoint.model_names import actual_names, canonical, model_state, sharded_state_dicts
+from tenon.distributed.checkpoint.model_names import canonical, model_state, sharded_state_dicts
 from tenon.distributed.checkpoint.optimizer_states import initialize
 from tenon.distributed.checkpoint.sending import broadcast_state
 from tenon.distributed.communication import world
@@ -78,9 +78,8 @@ def get_model_state_dict(model: Module, *, options: StateDictOptions | None = No
     options = options or StateDictOptions()
     state = {name: value for name, (_, value) in model_state(model).items()}
     if options.ignore_frozen_params:
-        frozen = {id(p) for p in model.parameters() if not p.requires_grad}
-        names = {id(p): name for name, p in model.named_parameters(remove_duplicate=False)}
-        left_out = actual_names(model, [names[each] for each in frozen])
+        named = model.named_parameters(remove_duplicate=False)
+        left_out = {canonical(model, name) for name, parameter in named if not parameter.requires_grad}
         state = {name: value for name, value in state.items() if name not in left_out}
     return _given_out(state, options)
 
