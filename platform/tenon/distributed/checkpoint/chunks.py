@@ -63,7 +63,7 @@ def problem_of(size: Sequence[int], chunks: Sequence[ChunkStorageMetadata]) -> s
     """What is wrong with ``chunks`` as the parts of a tensor of shape ``size``; None if they fill it exactly.
 
     Boxes fill another one, without overlaps, if the signed sums of their corners are equal: a corner counts
-    as 1 or -1, depending on on how many axes it is an end. Takes time linear in the number of chunks.
+    as -1 if it is an end on an odd number of axes, else as 1. Takes time linear in the number of chunks.
 
     >>> problem_of([4], [ChunkStorageMetadata(Size([0]), Size([3]))])
     'its chunks overlap or leave gaps: they have 3 elements of 4'

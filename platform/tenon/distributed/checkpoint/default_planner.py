@@ -37,6 +37,7 @@ from tenon.distributed.checkpoint.planner_helpers import (
     create_write_items,
     find_state_dict_object,
     is_here,
+    narrowed,
 )
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.tensors.creation import factories
@@ -205,11 +206,7 @@ class DefaultLoadPlanner(LoadPlanner):
 
     def transform_tensor(self, read_item: ReadItem, tensor: Tensor) -> Tensor:
         """What is written to of a tensor, for planners that derive from this one."""
-        part = tensor.detach()
-        spans = zip(read_item.dest_offsets, read_item.lengths, strict=True)
-        for axis, (start, length) in enumerate(spans):
-            part = part.narrow(axis, start, length)
-        return part
+        return narrowed(tensor, read_item.dest_offsets, read_item.lengths)
 
 
 class EmptyStateDictLoadPlanner(DefaultLoadPlanner):

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -24,11 +24,13 @@ from tenon.distributed.checkpoint.planner import (
     LoadItemType,
     LoadPlan,
     LoadPlanner,
+    ReadItem,
     SavePlan,
     SavePlanner,
     WriteItem,
     WriteItemType,
 )
+from tenon.distributed.checkpoint.planner_helpers import narrowed
 from tenon.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from tenon.distributed.communication.futures import Future
 from tenon.errors import ArgumentError, CheckpointError, CheckpointWriteError
@@ -276,41 +278,16 @@ class FileSystemReader(StorageReader):
 
     def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
         """Copy the items of the plan into the planner's tensors."""
-        for key, numbers in self._by_place(plan):
-            tensor = self._open_file(key.relative_path).tensor(key.key)
-            for number in numbers:
-                self._deliver(plan, number, tensor, planner)
+        items: dict[Stored, list[ReadItem]] = {}
+        for item in plan.items:  # of a chunk one after another, so that it is read once
+            items.setdefault(self._place(item.storage_index), []).append(item)
+        for place, of_chunk in items.items():
+            tensor = self._open_file(place.relative_path).tensor(place.key)
+            for item in of_chunk:
+                _deliver(item, tensor, planner)
         done: Future[None] = Future()
         done.set_result(None)
         return done
-
-    def _by_place(self, plan: LoadPlan) -> Iterator[tuple[Stored, list[int]]]:
-        """The positions of the items of each chunk, so that it is read once."""
-        found: dict[Stored, list[int]] = {}
-        for number, item in enumerate(plan.items):
-            found.setdefault(self._place(item.storage_index), []).append(number)
-        yield from found.items()
-
-    def _deliver(self, plan: LoadPlan, number: int, tensor: Tensor, planner: LoadPlanner) -> None:
-        item = plan.items[number]
-        if item.type is LoadItemType.BYTE_IO:
-            data = planner.resolve_bytes(item)
-            data.write(np.asarray(tensor.raw).tobytes())
-            data.seek(0)
-            planner.load_bytes(item, data)
-            return
-        part = tensor.detach()
-        for axis, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
-            part = part.narrow(axis, start, length)
-        target = planner.resolve_tensor(item)
-        if tuple(target.shape) != tuple(item.lengths):
-            raise CheckpointError(
-                f"{item.dest_index.fqn}: the planner gave a tensor of {list(target.shape)} for a box of"
-                f" {list(item.lengths)}."
-            )
-        with no_grad():
-            target.detach().copy_(part)
-        planner.commit_tensor(item, target)
 
     def _place(self, index: MetadataIndex) -> Stored:
         place = self._data.places.get(index)
@@ -389,3 +366,23 @@ def _size_of(path: Path) -> int | None:
         return path.stat().st_size
     except FileNotFoundError:
         return None
+
+
+def _deliver(item: ReadItem, tensor: Tensor, planner: LoadPlanner) -> None:
+    """Put a chunk, or the part of it that ``item`` wants, where the planner says."""
+    if item.type is LoadItemType.BYTE_IO:
+        data = planner.resolve_bytes(item)
+        data.write(np.asarray(tensor.raw).tobytes())
+        data.seek(0)
+        planner.load_bytes(item, data)
+        return
+    part = narrowed(tensor, item.storage_offsets, item.lengths)
+    target = planner.resolve_tensor(item)
+    if tuple(target.shape) != tuple(item.lengths):
+        raise CheckpointError(
+            f"{item.dest_index.fqn}: the planner gave a tensor of {list(target.shape)} for a box of"
+            f" {list(item.lengths)}."
+        )
+    with no_grad():
+        target.detach().copy_(part)
+    planner.commit_tensor(item, target)

@@ -25,6 +25,7 @@ from tenon.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from tenon.distributed.checkpoint.planner import LoadItemType, LoadPlan, LoadPlanner, ReadItem
+from tenon.distributed.checkpoint.planner_helpers import narrowed
 from tenon.distributed.checkpoint.sending import send
 from tenon.distributed.checkpoint.state_dict_loader import load_whole
 from tenon.distributed.checkpoint.state_dict_saver import save
@@ -160,12 +161,9 @@ def _deliver(item: ReadItem, value: Tensor | bytes, planner: LoadPlanner) -> Non
     if isinstance(value, bytes):
         planner.load_bytes(item, io.BytesIO(value))
         return
-    part = value
-    for axis, (start, length) in enumerate(zip(item.storage_offsets, item.lengths, strict=True)):
-        part = part.narrow(axis, start, length)
     target = planner.resolve_tensor(item)
     with no_grad():
-        target.detach().copy_(part)
+        target.detach().copy_(narrowed(value, item.storage_offsets, item.lengths))
     planner.commit_tensor(item, target)
 
 

@@ -102,6 +102,14 @@ def create_read_items_for_chunk_list(
     return items
 
 
+def narrowed(tensor: Tensor, offsets: Sequence[int], lengths: Sequence[int]) -> Tensor:
+    """The box of ``lengths`` that begins at ``offsets``, as a view without history."""
+    part = tensor.detach()
+    for axis, (start, length) in enumerate(zip(offsets, lengths, strict=True)):
+        part = part.narrow(axis, start, length)
+    return part
+
+
 def find_tensor_shard(tensor: Tensor, index: MetadataIndex) -> Tensor:
     """This rank's part of ``tensor`` that begins at ``index.offset``; a subclass may define
     ``__get_tensor_shard__``. Shares memory with it."""

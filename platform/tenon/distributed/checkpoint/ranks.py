@@ -18,7 +18,7 @@ _DONE, _FAILED = b"\x00", b"\x01"
 
 
 @functools.cache
-def _alone() -> Communicator:
+def _this_process() -> Communicator:
     """This process as a group of one."""
     return LocalCommunicator()
 
@@ -27,7 +27,7 @@ class Ranks:
     """The ranks of a communicator, or this process alone; ``coordinator`` is the rank that plans for all."""
 
     def __init__(self, communicator: Communicator | None, coordinator: int = 0) -> None:
-        self.communicator = _alone() if communicator is None else communicator
+        self.communicator = _this_process() if communicator is None else communicator
         self.communicator.check_root(coordinator)
         self.rank, self.size, self.coordinator = self.communicator.rank, self.communicator.size, coordinator
         self.is_coordinator = self.rank == coordinator

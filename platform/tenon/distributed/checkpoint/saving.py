@@ -105,7 +105,6 @@ class Saving:
     def _plan_anew(self, plans: list[SavePlan]) -> list[SavePlan]:
         self._given = plans
         self._agreed, self.metadata = self.planner.create_global_plan(plans)
-        # Ranks have the paths of their own values, and write those of their items only.
         return self.writer.prepare_global_plan(self._agreed)
 
     def copy(self, stager: DefaultStager) -> Copied | None:

@@ -109,7 +109,7 @@ class StagedPlanner(SavePlanner):
     """Stands for ``planner``, whose data of ``items`` it copies: ``resolve_data`` returns the copies."""
 
     def __init__(self, planner: SavePlanner, items: Sequence[WriteItem], stager: DefaultStager) -> None:
-        self._planner, self._items, self._stager = planner, items, stager
+        self._planner, self._stager = planner, stager
         self._data: dict[MetadataIndex, Tensor | io.BytesIO] = {
             item.index: planner.resolve_data(item) for item in items
         }
