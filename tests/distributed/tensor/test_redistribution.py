@@ -9,6 +9,7 @@ from tenon.distributed import init_device_mesh
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import Partial, Replicate, Shard
 from tenon.distributed.tensor.mesh_backend import mesh_backend
+from tenon.distributed.tensor.placement_types import StridedShard
 from tenon.distributed.tensor.sharded_array import ShardedArray
 from tenon.errors import UnsupportedError
 from tenon.kernels.backend import backend_named
@@ -19,8 +20,11 @@ SHAPES = [(6, 4), (5, 7), (1, 3), (0, 2), (3,)]
 
 
 def part_of(whole, placements, sizes, coordinate):
-    """The reference: ``array_split`` with all chunks but the last equal, one mesh dimension after the other."""
-    for placement, size, index in zip(placements, sizes, coordinate, strict=True):
+    """The reference: ``array_split`` with all chunks but the last equal, one mesh dimension after the other;
+    strided ones at last, from right to left."""
+    dims = list(zip(placements, sizes, coordinate, strict=True))
+    strided = [entry for entry in dims if isinstance(entry[0], StridedShard)]
+    for placement, size, index in [entry for entry in dims if entry not in strided] + strided[::-1]:
         if isinstance(placement, Shard):
             length = whole.shape[placement.dim]
             chunk = -(-length // size)
@@ -74,6 +78,21 @@ def test_one_dimension(ranks, shape):
 def test_two_dimensions(sizes, shape):
     placements = all_placements(len(shape), 2)
     check(sizes, shape, list(itertools.product(placements, placements)))
+
+
+def test_strided_shards():
+    """Splits after those of the dimensions to the right, as fully_shard makes them of tensor-parallel parts."""
+    placements = list(itertools.product([StridedShard(0), Shard(0), Shard(1), Replicate()], repeat=2))
+    check((2, 3), (7, 4), list(itertools.product(placements, placements)))
+
+
+@pytest.mark.slow
+def test_strided_shards_of_three_dimensions():
+    each = [Replicate(), Shard(0), StridedShard(0), Shard(1)]
+    placements = list(itertools.product(each, repeat=3))
+    check((2, 2, 2), (9, 3), list(itertools.product(placements, placements)))
+    partial = [*itertools.product([*each, Partial()], repeat=2)]
+    check((2, 3), (2, 3), list(itertools.product(partial, partial)))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The sharding rules of all ops: results on sharded arrays are those on whole ones."""
 
+import math
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ from tenon.distributed import init_device_mesh
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import Partial, Replicate, Shard
 from tenon.distributed.tensor.mesh_backend import MeshBackend
+from tenon.distributed.tensor.placement_types import StridedShard
 from tenon.engine.op import table
 from tenon.kernels.backend import backend_named
 from tenon.testing.samples.table import of as samples_of
@@ -46,19 +48,22 @@ def calls_of(op, most):
     return [calls[i * len(calls) // most] for i in range(most)] if most and most < len(calls) else calls
 
 
-def differences(op, ranks, most=None):
-    """The calls whose results differ, as texts."""
+def differences(op, sizes, most=None, place=lambda placement: (placement,)):
+    """The calls whose results differ, as texts, on a mesh of ``sizes``.
+
+    ``place`` returns the placements on its dimensions for one that ``placements_of`` yields.
+    """
     calls = calls_of(op, most)
 
     def work(communicator):
         device = backend_named("cpu")
-        mesh = MeshBackend(init_device_mesh("cpu", (ranks,)), device)
+        mesh = MeshBackend(init_device_mesh("cpu", sizes), device)
         wrong = []
         for sample, args, placed in calls:
             expected = device.kernels[op](*args, **sample.attrs)
             given = iter(placed)
             sharded = [
-                mesh.replicate(a.copy()).redistributed((next(given),)) if isinstance(a, np.ndarray) else a
+                mesh.replicate(a.copy()).redistributed(place(next(given))) if isinstance(a, np.ndarray) else a
                 for a in args
             ]
             found = mesh.kernels[op](*sharded, **sample.attrs)
@@ -67,7 +72,7 @@ def differences(op, ranks, most=None):
 
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        return run_ranks(ranks, work)[0]
+        return run_ranks(math.prod(sizes), work)[0]
 
 
 def compare(mesh, op, sample, placed, expected, found):
@@ -96,4 +101,16 @@ def compare(mesh, op, sample, placed, expected, found):
 )
 @pytest.mark.parametrize("name", OPS)
 def test_results_on_sharded_arrays_are_those_on_whole_ones(name, most):
-    assert not differences(table[name], 2, most)
+    assert not differences(table[name], (2,), most)
+
+
+def strided(placement):
+    """The axis split by both dimensions of a mesh, first by the second one."""
+    second = Replicate() if placement.is_partial() else placement
+    return (StridedShard(placement.dim) if placement.is_shard() else placement), second
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPS)
+def test_results_on_strided_shards_are_those_on_whole_arrays(name):
+    assert not differences(table[name], (2, 2), 12, strided)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tenon.distributed.tensor.placement_types import Placement, Shard
+from tenon.distributed.tensor.placement_types import Placement, Shard, split_order
 from tenon.engine.aval import Shape
 
 
@@ -24,13 +24,14 @@ def local_part(
 ) -> tuple[Shape, Shape]:
     """The shape and the offset of the part at ``coordinate`` of a mesh of ``sizes``.
 
-    An axis that several mesh dimensions split is split from left to right: the second splits the chunk of the
+    An axis that several mesh dimensions split is split in ``split_order``: the second splits the chunk of the
     first.
     """
     local, offset = list(shape), [0] * len(shape)
-    for placement, count, index in zip(placements, sizes, coordinate, strict=True):
+    for dim in split_order(placements):
+        placement = placements[dim]
         if isinstance(placement, Shard):
-            start, size = chunk_of(local[placement.dim], count, index)
+            start, size = chunk_of(local[placement.dim], sizes[dim], coordinate[dim])
             offset[placement.dim] += start
             local[placement.dim] = size
     return tuple(local), tuple(offset)

@@ -14,7 +14,7 @@ from tenon.distributed.device_mesh import DeviceMesh, current_mesh
 from tenon.distributed.tensor.chunks import chunk_of
 from tenon.distributed.tensor.dtensor import DTensor, wrap
 from tenon.distributed.tensor.mesh_backend import MeshBackend, mesh_backend
-from tenon.distributed.tensor.placement_types import Partial, Placement, Shard, normalized
+from tenon.distributed.tensor.placement_types import Partial, Placement, Shard, normalized, split_order
 from tenon.distributed.tensor.redistribution import rows_of
 from tenon.engine.aval import Aval
 from tenon.engine.types import Array, Forwarded
@@ -88,7 +88,8 @@ def _scattered(
         return part.copy() if part is plain.raw and not isinstance(part, Aval) else part
     mesh, device = backend.mesh, backend.device
     host = np.ascontiguousarray(device.to_host(plain.raw)).reshape(plain.raw.shape)
-    for dim, placement in enumerate(placements):
+    for dim in split_order(placements):
+        placement = placements[dim]
         group, count = mesh.get_group(dim), mesh.size(dim)
         if isinstance(placement, Shard):
             axis = placement.dim

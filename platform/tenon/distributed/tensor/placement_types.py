@@ -5,7 +5,7 @@ PyTorch's names and semantics (``torch.distributed.tensor.placement_types``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -58,6 +58,20 @@ class Shard(Placement):
 
 
 @dataclass(frozen=True)
+class StridedShard(Shard):
+    """Axis ``dim`` is split after the mesh dimensions to the right have split it.
+
+    ``fully_shard`` on a tensor-parallel parameter splits each rank's part again: on a mesh of data x tensor
+    the placements are ``(StridedShard(0), Shard(0))``, and a rank's rows are a chunk of its tensor-parallel
+    chunk. Where nothing to the right splits the axis it is as ``Shard``. Source: PyTorch's ``_StridedShard``,
+    whose ``split_factor`` the mesh determines.
+    """
+
+    def __str__(self) -> str:
+        return f"SS({self.dim})"
+
+
+@dataclass(frozen=True)
 class Replicate(Placement):
     """Every rank of the mesh dimension has the whole tensor."""
 
@@ -93,6 +107,16 @@ class Partial(Placement):
         return f"P({self.reduce_op})"
 
 
+def split_order(placements: Sequence[Placement]) -> list[int]:
+    """The mesh dimensions in the order in which they split: left to right, then strided ones right to left.
+
+    >>> split_order([StridedShard(0), Replicate(), Shard(0)])
+    [1, 2, 0]
+    """
+    strided = [d for d, p in enumerate(placements) if isinstance(p, StridedShard)]
+    return [d for d in range(len(placements)) if d not in strided] + strided[::-1]
+
+
 def normalized(placements: object, mesh_ndim: int, ndim: int, what: str) -> tuple[Placement, ...]:
     """``placements`` as a tuple with non-negative axes, one for each mesh dimension; replicated if None.
 
@@ -122,6 +146,6 @@ def normalized(placements: object, mesh_ndim: int, ndim: int, what: str) -> tupl
                     f"{what}: {placement!r} is out of range for a tensor with {ndim} axes (from {-ndim} to"
                     f" {ndim - 1})."
                 )
-            placement = Shard(placement.dim % ndim)
+            placement = type(placement)(placement.dim % ndim)
         result.append(placement)
     return tuple(result)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from tenon.distributed.tensor.chunks import chunk_of
-from tenon.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from tenon.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, StridedShard
 from tenon.engine.sharding_rule import Factors, ShardingRule
 
 #: The cost of cutting a whole array, which sends nothing, by byte: it decides only between equal others.
@@ -91,11 +91,12 @@ class _Splits:
 
     def __init__(self, rule: ShardingRule, given: Sequence[Spec], factors: Sequence[Factors]) -> None:
         self.rule, self.factors = rule, factors
-        self.sizes: dict[Hashable, list[int]] = {}
+        self.sizes: dict[Hashable, set[int]] = {}
+        """The sizes that the parts of ranks have so far."""
         for spec, own in zip(given, factors, strict=True):
             for size, factor in zip(spec.shape, own, strict=True):
                 if factor is not None:
-                    self.sizes.setdefault(factor, []).append(size)
+                    self.sizes.setdefault(factor, set()).add(size)
         self.outputs = {f for own in rule.outputs for f in own}
         self.even = dict(rule.even)
 
@@ -115,7 +116,8 @@ class _Splits:
             if isinstance(placement, Shard):
                 factor = own[placement.dim]
                 self.even[factor] = self.even.get(factor, 0) // count
-                self.sizes[factor] = [chunk_of(size, count, 0)[1] for size in self.sizes[factor]]
+                chunks = (chunk_of(size, count, i)[1] for size in self.sizes[factor] for i in range(count))
+                self.sizes[factor] = set(chunks)
                 return
 
 
@@ -130,24 +132,33 @@ def _ways(
     whole: Placement = Replicate()
     yield Way((whole,) * len(factors), (whole,) * len(rule.outputs))
     for factor in possible:
-        inputs = tuple(Shard(own.index(factor)) if factor in own else whole for own in factors)
-        outputs = tuple(
-            Shard(own.index(factor))
-            if factor in own
-            else Partial(rule.reduction)
-            if rule.reduction
-            else whole
-            for own in rule.outputs
-        )
-        if all(factor in own or rule.reduction for own in rule.outputs):
-            yield Way(inputs, outputs)
+        reduced = Partial(rule.reduction) if rule.reduction else None
+        if reduced is None and not all(factor in own for own in rule.outputs):
+            continue
+        for kind in _kinds_of_split(factor, factors, now):
+            inputs = tuple(kind(own.index(factor)) if factor in own else whole for own in factors)
+            yield Way(
+                inputs,
+                tuple(kind(own.index(factor)) if factor in own else reduced or whole for own in rule.outputs),
+            )
     if rule.looked_up is not None:
-        inputs = tuple(
-            Shard(own.index(rule.looked_up)) if rule.looked_up in own else whole for own in factors
-        )
-        yield Way(inputs, (Partial(),) * len(rule.outputs))
-    for kind in dict.fromkeys(p for p in now if isinstance(p, Partial)):
-        yield from _partial_ways(rule, kind, len(factors), specs)
+        for kind in _kinds_of_split(rule.looked_up, factors, now):
+            inputs = tuple(
+                kind(own.index(rule.looked_up)) if rule.looked_up in own else whole for own in factors
+            )
+            yield Way(inputs, (Partial(),) * len(rule.outputs))
+    for partial in dict.fromkeys(p for p in now if isinstance(p, Partial)):
+        yield from _partial_ways(rule, partial, len(factors), specs)
+
+
+def _kinds_of_split(
+    factor: Hashable, factors: Sequence[Factors], now: Sequence[Placement]
+) -> list[type[Shard]]:
+    """``Shard``, and ``StridedShard`` if an input's axis of this factor is split so."""
+    strided = any(
+        isinstance(p, StridedShard) and own[p.dim] == factor for own, p in zip(factors, now, strict=True)
+    )
+    return [Shard, StridedShard] if strided else [Shard]
 
 
 def _partial_ways(
@@ -176,7 +187,7 @@ def _cost(nbytes: int, now: Placement, then: Placement, count: int) -> float:
     if isinstance(now, Replicate):
         return _CUT * nbytes
     if isinstance(now, Shard):
-        return sent / count if isinstance(then, Shard) else sent
+        return sent / count if isinstance(then, Shard) and then.dim != now.dim else sent
     if isinstance(then, Partial):
         return math.inf
     return sent if isinstance(then, Shard) else 2 * sent

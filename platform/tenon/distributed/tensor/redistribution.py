@@ -7,12 +7,13 @@ collectives exchange equal parts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tenon.distributed.tensor.chunks import chunk_of, local_part
-from tenon.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
+from tenon.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, split_order
 from tenon.engine.aval import Aval
 from tenon.errors import UnsupportedError
 
@@ -48,35 +49,43 @@ class _Steps:
     ) -> None:
         self.local, self.shape, self.target, self.mesh, self.name = local, shape, target, mesh, name
         self.current: list[Placement] = list(source)
+        self.order = split_order(source)
+        """The order in which the mesh dimensions of ``current`` split."""
 
     def run(self) -> Local:
         """The local part by the target placements."""
-        for dim in reversed(range(self.mesh.ndim)):
-            self._unshard(dim)
-        for dim in range(self.mesh.ndim):
+        then = split_order(self.target)
+        for dim in reversed(self.order):
+            self._unshard(dim, then)
+        self.order = then
+        for dim in then:
             self._place(dim)
         return self.local
 
-    def _unshard(self, dim: int) -> None:
-        """Gather dimension ``dim`` if it, or an outer split of the same axis, will change."""
+    def _unshard(self, dim: int, order: Sequence[int]) -> None:
+        """Gather dimension ``dim`` if it, or an outer split of the same axis, will change.
+
+        ``order`` is that in which the target splits.
+        """
         now, then = self.current[dim], self.target[dim]
         if not isinstance(now, Shard):
             return
-        outer = range(dim)
-        if now == then and all(
-            self.current[e] == self.target[e] or now not in (self.current[e], self.target[e]) for e in outer
-        ):
+        outer = _outer(dim, now.dim, self.current, self.order)
+        if isinstance(then, Shard) and then.dim == now.dim:
+            if outer == _outer(dim, now.dim, self.target, order):
+                self.current[dim] = then
+                return
+        elif isinstance(then, Shard) and self._alone(dim, now, then):
+            self._exchange(dim, now.dim, then)
             return
-        if isinstance(then, Shard) and then.dim != now.dim and self._alone(dim, now, then):
-            self._exchange(dim, now.dim, then.dim)
-        else:
-            self._gather(dim, now.dim)
+        self._gather(dim, now.dim)
 
     def _alone(self, dim: int, now: Shard, then: Shard) -> bool:
         """Whether no other mesh dimension splits the two axes, before or after."""
-        others = [p for e, p in enumerate(self.current) if e != dim]
-        others += [p for e, p in enumerate(self.target) if e != dim]
-        return now not in others and then not in others
+        others = [
+            p for placements in (self.current, self.target) for e, p in enumerate(placements) if e != dim
+        ]
+        return not any(isinstance(p, Shard) and p.dim in (now.dim, then.dim) for p in others)
 
     def _place(self, dim: int) -> None:
         """Make the placement on dimension ``dim``, which is not a shard any more, that of the target."""
@@ -85,12 +94,12 @@ class _Steps:
             return
         if isinstance(now, Partial):
             if isinstance(then, Shard):
-                self._reduce_scatter(dim, now, then.dim)
+                self._reduce_scatter(dim, now, then)
             else:
                 self._reduce(dim, now)
             now = self.current[dim]
         if isinstance(then, Shard) and now != then:
-            self._chunk(dim, then.dim)
+            self._chunk(dim, then)
         elif isinstance(then, Partial):
             self._divide(dim, then)
 
@@ -103,9 +112,8 @@ class _Steps:
     def _axis_size(self, dim: int, axis: int) -> int:
         """The size of ``axis`` before dimension ``dim`` splits it."""
         size = self.shape[axis]
-        for e in range(dim):
-            if self.current[e] == Shard(axis):
-                size = chunk_of(size, self.mesh.size(e), self.mesh.get_local_rank(e))[1]
+        for e in _outer(dim, axis, self.current, self.order):
+            size = chunk_of(size, self.mesh.size(e), self.mesh.get_local_rank(e))[1]
         return size
 
     def _call(self, step: str) -> str:
@@ -120,7 +128,8 @@ class _Steps:
             self.local = _cut(_merged(rows, axis), axis, size)
         self.current[dim] = Replicate()
 
-    def _exchange(self, dim: int, axis: int, other: int) -> None:
+    def _exchange(self, dim: int, axis: int, then: Shard) -> None:
+        other = then.dim
         count, index = self._place_of(dim)
         if count > 1:
             size, wide = self._axis_size(dim, axis), self._axis_size(dim, other)
@@ -129,7 +138,7 @@ class _Steps:
             rows = self.mesh.get_group(dim).all_to_all(rows, name=self._call("all-to-all")).wait()
             merged = _cut(_merged(rows, axis), axis, size)
             self.local = _cut(merged, other, chunk_of(wide, count, index)[1])
-        self.current[dim] = Shard(other)
+        self.current[dim] = then
 
     def _reduce(self, dim: int, partial: Partial) -> None:
         count, _ = self._place_of(dim)
@@ -139,7 +148,8 @@ class _Steps:
             self.local = reduced.reshape(self.local.shape)
         self.current[dim] = Replicate()
 
-    def _reduce_scatter(self, dim: int, partial: Partial, axis: int) -> None:
+    def _reduce_scatter(self, dim: int, partial: Partial, then: Shard) -> None:
+        axis = then.dim
         count, index = self._place_of(dim)
         if count > 1:
             size = self._axis_size(dim, axis)
@@ -147,14 +157,15 @@ class _Steps:
             group = self.mesh.get_group(dim)
             part = group.reduce_scatter(rows, partial.operation, name=self._call("reduce-scatter")).wait()
             self.local = _cut(part, axis, chunk_of(size, count, index)[1])
-        self.current[dim] = Shard(axis)
+        self.current[dim] = then
 
-    def _chunk(self, dim: int, axis: int) -> None:
+    def _chunk(self, dim: int, then: Shard) -> None:
+        axis = then.dim
         count, index = self._place_of(dim)
         if count > 1:
             start, size = chunk_of(self.local.shape[axis], count, index)
             self.local = self.local[(slice(None),) * axis + (slice(start, start + size),)].copy()
-        self.current[dim] = Shard(axis)
+        self.current[dim] = then
 
     def _divide(self, dim: int, partial: Partial) -> None:
         """Make partial results of a whole array: rank 0 keeps it, others take what changes nothing."""
@@ -164,6 +175,18 @@ class _Steps:
         elif index and partial.reduce_op == "product":
             self.local = np.ones_like(self.local)
         self.current[dim] = partial
+
+
+def _outer(dim: int, axis: int, placements: Sequence[Placement], order: Sequence[int]) -> list[int]:
+    """The mesh dimensions that split ``axis`` before ``dim`` does."""
+    result = []
+    for e in order:
+        if e == dim:
+            break
+        placement = placements[e]
+        if isinstance(placement, Shard) and placement.dim == axis:
+            result.append(e)
+    return result
 
 
 def _padded(part: Local, axis: int, size: int) -> Local:
