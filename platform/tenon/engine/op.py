@@ -235,7 +235,7 @@ class Op:
         """How the axes of the results follow from those of the inputs, by their avals; None: not known."""
         return pointwise_rule(self, args, attrs) if self.kind is Kind.ELEMENTWISE else None
 
-    #: ``in_parts(f, *args, **attrs)`` computes a primitive by other ops, where it has no sharding rule.
+    #: ``in_parts(f, *args, **attrs)`` computes an op by others, where it has no sharding rule.
     in_parts: ClassVar[OpFunction | None] = None
     #: ``masked(f, *args, start, size, **attrs)`` is for ops whose rule has a factor that is ``looked_up``.
     masked: ClassVar[OpFunction | None] = None

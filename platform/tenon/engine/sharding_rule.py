@@ -33,8 +33,8 @@ class ShardingRule:
     reduction: str = ""
     #: Factors that only split into equal parts, with the size that the number of parts has to divide.
     even: tuple[tuple[Hashable, int], ...] = ()
-    #: A factor of an input whose slices the op looks up by index: a rank with a part calls ``Op.masked``,
-    #: which returns zeros for the others' slices, so that the results of the ranks add up.
+    #: A factor of an input whose slices the op looks up by index: a rank with a part calls ``Op.masked``. An
+    #: output without the factor has zeros for the others' slices, so that the results of the ranks add up.
     looked_up: Hashable = None
     #: The kernel takes no empty arrays: every rank needs some elements.
     filled: bool = False

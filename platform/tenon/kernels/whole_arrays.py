@@ -37,6 +37,10 @@ class WholeArrays:
         """Return ``array``, of the shape of ``like``, sharded as ``like`` is."""
         return array
 
+    def whole(self, array: Array) -> Array:
+        """``array`` as one of ``own`` that every process has; collective where it is sharded."""
+        return array
+
     def own_part(self, like: Array, array: Array) -> Array:
         """The part of ``array`` for the elements of ``like`` that are stored here; all of another shape."""
         return array
@@ -48,6 +52,12 @@ class WholeArrays:
     def gather_arguments(self, op: Op, args: Arguments) -> Arguments | None:
         """Return ``args``, which are on several backends, as arguments of one; None: 0-d tensors move."""
         return None
+
+
+def gathered(value: Any) -> Any:  # a Tensor
+    """``value``, without history, as a tensor that every process has; collective where it is sharded."""
+    backend = value._backend
+    return value if backend.own is backend else Value.make(backend.whole(value.raw), backend.own)
 
 
 def beside(like: Value, made: Value) -> Any:  # a Tensor

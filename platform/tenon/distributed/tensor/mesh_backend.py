@@ -30,8 +30,12 @@ from tenon.kernels.backend import Backend, Kernel, MemoryStats, backend_for
 if TYPE_CHECKING:
     from tenon.distributed.device_mesh import DeviceMesh
 
-#: Whether plain tensors beside DTensors are replicated: inside ``implicit_replication``.
-IMPLICIT: contextvars.ContextVar[bool] = contextvars.ContextVar("implicit replication", default=False)
+#: The name in ``IMPLICIT`` that stands for all ops.
+EVERY_OP = "*"
+#: The ops in which plain tensors beside DTensors are replicated: inside ``implicit_replication`` and others.
+IMPLICIT: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
+    "implicit replication", default=frozenset()
+)
 
 
 class MeshBackend(Backend):
@@ -107,6 +111,10 @@ class MeshBackend(Backend):
         """``array`` by the placements of ``like``, whole where that is partial; may be collective."""
         return array.redistributed(of_gradient(like.placements), "placement")
 
+    def whole(self, array: ShardedArray) -> Array:
+        """The array of the device, on every rank."""
+        return array.redistributed(array.replicated, "gather").local
+
     def own_part(self, like: ShardedArray, array: ShardedArray) -> Array:
         """The local part of ``array`` by the placements of ``like``; collective if it has others.
 
@@ -153,8 +161,8 @@ class MeshBackend(Backend):
                     f"{op.name}: DTensors of two meshes, {self.mesh!r} and {a._backend.mesh!r}, cannot be"
                     " combined. Redistribute by to_local() and from_local()."
                 )
-            elif a.raw.size == 1 or IMPLICIT.get():
-                if a.raw.ndim and not IMPLICIT.get():
+            elif a.raw.size == 1 or _replicates(op):
+                if a.raw.ndim and not _replicates(op):
                     warnings.warn(
                         f"{op.name}: a plain tensor of {list(a.raw.shape)} is replicated, as it has one"
                         " element. Distribute it, or make it 0-d, to avoid this warning.",
@@ -180,10 +188,12 @@ class MeshBackend(Backend):
             return Drawn(op, self)
         if op.kind is Kind.CREATE:
             return Created(op, self)
-        parts = (
-            super().bind(op) if isinstance(op, Composite) else op.in_parts and partial(op.in_parts, self.raw)
-        )
-        return Sharded(op, self, parts or None)
+        parts = None
+        if op.in_parts is not None:
+            parts = partial(op.in_parts, self.raw)
+        elif isinstance(op, Composite):
+            parts = super().bind(op)
+        return Sharded(op, self, parts)
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """The kernel itself: it selects one for 16-bit floats by the local parts."""
@@ -194,6 +204,12 @@ class MeshBackend(Backend):
             "a DTensor cannot be pickled or copied to another process: its mesh belongs to this job. Save"
             " full_tensor(), or to_local() of each rank."
         )
+
+
+def _replicates(op: Op) -> bool:
+    """Whether ``op`` replicates plain tensors."""
+    names = IMPLICIT.get()
+    return op.name in names or EVERY_OP in names
 
 
 def _has_rule(op: Op) -> bool:

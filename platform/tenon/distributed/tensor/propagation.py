@@ -106,6 +106,7 @@ class _Splits:
             factor
             for factor, sizes in self.sizes.items()
             if (factor in self.outputs or self.rule.reduction)
+            and factor != self.rule.looked_up
             and self.even.get(factor, 0) % count == 0
             and not (self.rule.filled and any(chunk_of(size, count, count - 1)[1] == 0 for size in sizes))
         ]
@@ -146,7 +147,11 @@ def _ways(
             inputs = tuple(
                 kind(own.index(rule.looked_up)) if rule.looked_up in own else whole for own in factors
             )
-            yield Way(inputs, (Partial(),) * len(rule.outputs))
+            outputs = tuple(
+                kind(own.index(rule.looked_up)) if rule.looked_up in own else Partial()
+                for own in rule.outputs
+            )
+            yield Way(inputs, outputs)
     for partial in dict.fromkeys(p for p in now if isinstance(p, Partial)):
         yield from _partial_ways(rule, partial, len(factors), specs)
 

@@ -84,7 +84,7 @@ class Sharded:
             rule = self._whole(args)
         specs = [Spec(a.shape, a.nbytes, a.placements) if isinstance(a, ShardedArray) else None for a in args]
         choice = choose(rule, specs, self.backend.mesh.shape)
-        divisible = isinstance(op, Composite) or bool(rule.even)
+        divisible = (isinstance(op, Composite) and op.in_parts is None) or bool(rule.even)
         if divisible and self.parts is not None and choice.sends:  # fewer of its parts may need whole inputs
             return None, None
         return rule, choice

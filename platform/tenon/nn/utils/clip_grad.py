@@ -10,6 +10,7 @@ from typing import TypeAlias
 from tenon import ops
 from tenon.dtypes import get_default_dtype
 from tenon.errors import GradError
+from tenon.kernels.whole_arrays import gathered
 from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import full
 from tenon.tensors.tensor import Tensor
@@ -44,6 +45,8 @@ def get_total_norm(
     if not listed:
         return full((), 0.0, get_default_dtype(), "cpu")
     norms = [_norm(t, order) for t in listed]
+    if any(n._backend is not norms[0]._backend for n in norms):  # some are sharded, or over other meshes
+        norms = [gathered(n) for n in norms]
     if len(norms) == 1:
         total = norms[0]
     else:

@@ -6,6 +6,8 @@ shape without that axis. A target equal to ``ignore_index`` is ignored.
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import numpy as np
 
 from tenon.compat.saved_readers import REDUCED
@@ -73,12 +75,19 @@ def present_targets(
     present = xp.not_equal(target, ignore_index)
     outside = xp.logical_and(present, xp.logical_or(target < 0, target >= classes))
     if outside.any():
-        bad = int(target[outside].reshape(-1)[0])
-        raise IndexRangeError(
-            f"Target {bad} is out of bounds. There are {classes} classes, 0 to {classes - 1}; ignore_index is"
-            f" {ignore_index}."
-        )
+        _refuse_target(int(target[outside].reshape(-1)[0]), classes, ignore_index)
     return present, xp.where(present, target, 0)
+
+
+#: A target that is ignored, in calls that compute a part of the classes.
+_IGNORED = -1
+
+
+def _refuse_target(target: int, classes: int, ignore_index: int) -> NoReturn:
+    raise IndexRangeError(
+        f"Target {target} is out of bounds. There are {classes} classes, 0 to {classes - 1}; ignore_index is"
+        f" {ignore_index}."
+    )
 
 
 def target_weights(xp: ArrayNamespace, present: Array, safe: Array, weight: Array, dtype: np.dtype) -> Array:
@@ -108,11 +117,31 @@ def target_slopes(xp: ArrayNamespace, g: Array, weights: Array, reduction: str) 
     return weights * (-g / weight_sum) if weight_sum else xp.zeros_like(weights)
 
 
+#: The factor of the class axis of scores.
+_CLASSES = "classes"
+
+
 def _factors(x: Operand) -> tuple[Factors, Factors]:
-    """The factors of scores, whose class axis is whole, and of their targets."""
+    """The factors of scores and of their targets."""
     axis = class_axis(x)
-    own = numbered(x.shape, [axis])
-    return own, own[:axis] + own[axis + 1 :]
+    own = numbered(x.shape)
+    return (*own[:axis], _CLASSES, *own[axis + 1 :]), own[:axis] + own[axis + 1 :]
+
+
+def _own_targets(
+    f: OpNamespace, target: Operand, start: int, count: int, size: int, ignore_index: int
+) -> Operand:
+    """The targets among the ``count`` classes from ``start`` on, counted from there; ``_IGNORED`` for others.
+
+    IndexRangeError if a target is not the index of one of all ``size`` classes.
+    """
+    present = f.ne(target, ignore_index)
+    if not isinstance(target, Aval):
+        outside = f.logical_and(present, f.logical_or(f.lt(target, 0), f.ge(target, size)))
+        if outside.any():
+            _refuse_target(int(target[outside].reshape(-1)[0]), size, ignore_index)
+    own = f.logical_and(present, f.logical_and(f.ge(target, start), f.lt(target, start + count)))
+    return f.where(own, f.sub(f.cast(target, dtype=np.dtype(np.int64)), start), _IGNORED)
 
 
 def _sum_of_weights(
@@ -143,7 +172,17 @@ class NllLoss(Primitive):
             return None
         own, picked = _factors(x)
         after = picked if reduction == "none" else ()
-        return ShardingRule((own, picked, (None,)), (after,), "" if after else "sum", linear="first")
+        return ShardingRule(
+            (own, picked, (None,)), (after,), "" if after else "sum", linear="first", looked_up=_CLASSES
+        )
+
+    def masked(self, f, x, target, weight, *, start, size, reduction="mean", ignore_index=-100):
+        """The loss of the targets that are among the classes of this part."""
+        count = x.shape[class_axis(x)]
+        own = _own_targets(f, target, start, count, size, ignore_index)
+        if weight is not None:
+            weight = weight[start : start + count]
+        return f.nll_loss(x, own, weight, reduction=reduction, ignore_index=_IGNORED)
 
     def in_parts(self, f, x, target, weight, *, reduction="mean", ignore_index=-100):
         """The mean as a sum divided by the sum of the weights."""
@@ -188,6 +227,7 @@ class NllLossGrad(Primitive):
         if reduction == "mean":
             return None
         after, picked = _factors(Aval(tuple(shape), g.dtype))
+        after = tuple(None if factor == _CLASSES else factor for factor in after)
         own = picked if reduction == "none" else ()
         return ShardingRule((own, picked, (None,)), (after,), linear="first", shape_attr="shape")
 
@@ -266,6 +306,40 @@ class CrossEntropyGrad(Composite):
     inputs = ("g", "x", "total", "target", "weight")
     reuses = (1,)  # each row of the result depends on that row only
     computes_in_float32 = True
+
+    def sharding_rule(self, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):
+        """Samples are independent, and so are classes, as ``total`` is known; a mean is computed in parts."""
+        if reduction == "mean":
+            return None
+        own, picked = _factors(x)
+        sums = tuple(None if factor == _CLASSES else factor for factor in own)
+        slopes = picked if reduction == "none" else ()
+        return ShardingRule((slopes, own, sums, picked, (None,)), (own,), linear="first", looked_up=_CLASSES)
+
+    def masked(self, f, g, x, total, target, weight, *, start, size, reduction="mean", ignore_index=-100):
+        """The gradient of the classes of this part."""
+        axis = class_axis(x)
+        count = x.shape[axis]
+        g, wide, all_weights = widened(f, g, x, weight)
+        own_weights = None if weight is None else all_weights[start : start + count]
+        own = _own_targets(f, target, start, count, size, ignore_index)
+        picked = f.nll_loss_grad(
+            g, own, own_weights, shape=tuple(x.shape), reduction=reduction, ignore_index=_IGNORED
+        )
+        present = f.ne(target, ignore_index)
+        slopes = f.where(present, f.neg(g), 0)
+        if weight is not None:
+            safe = f.where(present, target, 0)
+            slopes = f.mul(slopes, f.take(all_weights, safe, layout=(INDEX,)))
+        shares = f.mul(f.exp(f.sub(wide, total)), f.reshape(slopes, shape=tuple(total.shape)))
+        return matching(f, f.sub(picked, shares), x)
+
+    def in_parts(self, f, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):
+        """The gradient of a sum, divided by the sum of the weights."""
+        share = f.div(g, _sum_of_weights(f, target, weight, g.dtype, ignore_index))
+        return f.cross_entropy_grad(
+            share, x, total, target, weight, reduction="sum", ignore_index=ignore_index
+        )
 
     def decompose(self, f, g, x, total, target, weight, *, reduction="mean", ignore_index=-100):
         g, wide, weight = widened(f, g, x, weight)
