@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from tenon.engine.aval import Aval
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op_table import table as table
-from tenon.engine.sharding_rule import ShardingRule, pointwise
+from tenon.engine.sharding_rule import ShardingFacts, ShardingRule, pointwise
 from tenon.engine.types import (
     Arguments,
     ArrayNamespace,
@@ -62,7 +62,7 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-class Op:
+class Op(ShardingFacts):
     """Base of ``Primitive`` and ``Composite``; do not derive from it directly."""
 
     kind: ClassVar[Kind]
@@ -234,11 +234,6 @@ class Op:
     def sharding_rule(self, *args: Operand, **attrs: Attr) -> ShardingRule | None:
         """How the axes of the results follow from those of the inputs, by their avals; None: not known."""
         return pointwise_rule(self, args, attrs) if self.kind is Kind.ELEMENTWISE else None
-
-    #: ``in_parts(f, *args, **attrs)`` computes an op by others, where it has no sharding rule.
-    in_parts: ClassVar[OpFunction | None] = None
-    #: ``masked(f, *args, start, size, **attrs)`` is for ops whose rule has a factor that is ``looked_up``.
-    masked: ClassVar[OpFunction | None] = None
 
     def expression_for(self, args: Sequence[object], attrs: Mapping[str, object]) -> str | None:
         """The expression of a call. An array operand may be any object with its dtype, or ``...`` where that

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from tenon.engine.aval import Shape, shape_of
-from tenon.engine.types import Operand
+from tenon.engine.types import Operand, OpFunction
 
 #: The factor of each axis of an array; None for an axis that has to be whole on every rank.
 Factors: TypeAlias = tuple[Hashable, ...]
@@ -45,6 +45,17 @@ class ShardingRule:
     moves: bool = False
     #: The attr that holds the shape of the first output, which each rank's call needs for its own part.
     shape_attr: str = ""
+
+
+class ShardingFacts:
+    """What an op states about sharded arrays beside its ``sharding_rule``; a base of ``Op``."""
+
+    #: ``in_parts(f, *args, **attrs)`` computes an op by others, where it has no sharding rule.
+    in_parts: ClassVar[OpFunction | None] = None
+    #: A loss of class scores, or its gradient: inside of ``loss_parallel`` a plain target is replicated.
+    is_class_loss: ClassVar[bool] = False
+    #: ``masked(f, *args, start, size, **attrs)`` is for ops whose rule has a factor that is ``looked_up``.
+    masked: ClassVar[OpFunction | None] = None
 
 
 def numbered(shape: Sequence[int], whole: Sequence[int] = ()) -> Factors:

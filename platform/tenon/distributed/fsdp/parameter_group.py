@@ -252,7 +252,7 @@ class ParameterGroup:
     def rows_of_gradient(self, parameter: ShardedParameter) -> np.ndarray:
         """The gradient of the whole parameter as rows, in the buffer; zeros if it has none."""
         gradient = parameter.whole.grad
-        host = None if gradient is None else gradient._backend.to_host(gradient.raw)
+        host = None if gradient is None else parameter.layout.host_part(gradient)
         return self.gradients.write(self.parameters.index(parameter), host)
 
     def zero_gradients(self, set_to_none: bool) -> None:

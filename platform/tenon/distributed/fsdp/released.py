@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
+from tenon.distributed.tensor.sharded_array import ShardedArray
 from tenon.engine.tape import LEAF, Node
 from tenon.engine.types import Array, NumpyDType
 from tenon.engine.value import FixedView, Value
@@ -41,6 +42,11 @@ class ReleasedArray:
             " value exists inside of the module's forward and backward only. Call unshard() on the module"
             " first, or read the sharded parameter, module.get_parameter(...)."
         )
+
+
+def local_of(array: Array) -> Array:
+    """The part of ``array`` that this rank stores, if it is that of a DTensor; otherwise itself."""
+    return array.local if isinstance(array, ShardedArray) else array
 
 
 class SavedWeights:
@@ -119,7 +125,7 @@ def _spread(value: Value, array: Array) -> None:
 def _review(value: Value) -> None:
     """Compute a view of a parameter again, on the parameter's new memory."""
     view = value._view
-    if view is None or not isinstance(value.raw, ReleasedArray):
+    if view is None or not isinstance(local_of(value.raw), ReleasedArray):
         return
     _review(view[1])
     with no_grad():

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tenon.device import CPU, Device
-from tenon.distributed.fsdp.released import ReleasedArray
+from tenon.distributed.fsdp.parameter_layout import layout_of
+from tenon.distributed.fsdp.released import ReleasedArray, local_of
 from tenon.distributed.tensor.dtensor import DTensor, wrap
-from tenon.distributed.tensor.placement_types import Placement, Replicate, Shard
+from tenon.distributed.tensor.placement_types import Shard
 from tenon.engine.aval import Aval
 from tenon.engine.types import Array, NumpyDType
 from tenon.errors import ArgumentError, ModuleError, NoDataError
-from tenon.kernels.backend import backend_for
+from tenon.kernels.backend import Backend, backend_for
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
 from tenon.tensors.tensor import Tensor
@@ -52,10 +53,12 @@ class ShardedParameter:
         offloads: bool = False,
     ) -> None:
         _check_parameter(parameter, name)
-        self.owners, self.name, self.mesh = list(owners), name, mesh
-        self.shape: tuple[int, ...] = tuple(int(s) for s in parameter.shape)
+        self.layout = layout_of(parameter, mesh, name)
+        self.owners, self.name, self.mesh = list(owners), name, self.layout.mesh
+        self.shape = self.layout.shape
+        """The shape of the whole; of a tensor-parallel parameter, of this rank's part."""
         self.axis = placement.dim % max(parameter.ndim, 1)
-        self.placements: tuple[Placement, ...] = (Replicate(),) * (mesh.ndim - 1) + (Shard(self.axis),)
+        self.placements = self.layout.placements(self.axis)
         self.ranks = mesh.size(mesh.ndim - 1)
         self.rank = mesh.get_local_rank(mesh.ndim - 1)
         self.rows = -(-self.shape[self.axis] // self.ranks)
@@ -66,14 +69,14 @@ class ShardedParameter:
         """The number of elements of a shard, padding included."""
         self.whole_size = math.prod(self.shape)
         self._offloads = offloads
-        self._backend, self._device = parameter._backend, parameter.device
+        self._backend, self._device = parameter._backend.own, parameter.device
         """Where the whole is."""
         self._storage: np.ndarray | None = None
         self._part: Array = None
         self.held: np.ndarray | None = None
         """The sum of gradients of the whole that wait for their reduction, in its dtype."""
         self.sharded = self._shard(parameter)
-        whole = Tensor._of(self.released(self.sharded.raw.dtype), parameter._backend)
+        whole = self.layout.gathered(self.released(self.sharded.raw.dtype), self._backend)
         self.whole = Parameter(whole, parameter.requires_grad)
         """The gathered parameter, which modules have in forward and backward."""
         self._version = self.sharded._counter()[0]
@@ -84,13 +87,13 @@ class ShardedParameter:
 
     def _shard(self, parameter: Parameter) -> Parameter:
         """A DTensor of this rank's rows of ``parameter``, which every rank has."""
-        local = parameter.raw
+        local = local_of(parameter.raw)
         if isinstance(local, Aval):
-            part = Tensor._of(local.with_shape(self._part_shape()), parameter._backend)
+            part = Tensor._of(local.with_shape(self._part_shape()), self._backend)
         else:
-            host = parameter._backend.to_host(local)
-            part = self._stored(np.moveaxis(host, self.axis, 0)[self._own_rows()], parameter)
-        tensor = wrap(part, self.mesh, self.placements, self.shape)
+            rows = np.moveaxis(self.layout.host_part(parameter), self.axis, 0)[self._own_rows()]
+            part = self._stored(rows, self._backend, parameter.device)
+        tensor = wrap(part, self.mesh, self.placements, self.layout.whole_shape)
         self._part = tensor.raw.local
         result = Parameter(tensor, parameter.requires_grad)
         own = {key: value for key, value in parameter.__dict__.items() if key not in ("_grad", "grad")}
@@ -106,13 +109,13 @@ class ShardedParameter:
         rows = self._own_rows()
         return (*self.shape[: self.axis], rows.stop - rows.start, *self.shape[self.axis + 1 :])
 
-    def _stored(self, rows: np.ndarray, like: Tensor) -> Tensor:
-        """Copy ``rows``, along the first axis into padded memory; return the part, on the device of ``like``
-        or the CPU. Rows that need no padding and have memory of their own are kept as they are."""
-        backend = backend_for(CPU) if self._offloads else like._backend
+    def _stored(self, rows: np.ndarray, backend: Backend, device: Device) -> Tensor:
+        """Copy ``rows``, along the first axis into padded memory; return the part, on ``device`` or the CPU.
+        Rows that need no padding and have memory of their own are kept as they are."""
+        backend = backend_for(CPU) if self._offloads else backend
         if backend.array_type is not np.ndarray:
             part = np.moveaxis(np.ascontiguousarray(rows), 0, self.axis)
-            return Tensor._of(backend.from_host(part, like.device), backend)
+            return Tensor._of(backend.from_host(part, device), backend)
         if self.axis:
             return Tensor._of(np.ascontiguousarray(np.moveaxis(rows, 0, self.axis)), backend)
         if rows.size == self.count and rows.flags.c_contiguous and _owns_memory(rows):
@@ -159,15 +162,16 @@ class ShardedParameter:
                 self._device = Device(self.mesh.device_type)
                 self._backend = backend_for(self._device)
             host = array.backend.device.to_host(array.local)
-            part = self._stored(np.moveaxis(host, self.axis, 0), self.sharded._local_tensor)
+            rows = np.moveaxis(host, self.axis, 0)
+            part = self._stored(rows, array.backend.device, self.sharded.device)
             self._part = part.raw
             self.sharded.raw = array.like(part.raw)
-        self.whole._backend = self._backend
+        self.whole._backend = self.layout.gathered(local_of(self.whole.raw), self._backend)._backend
 
     def _check_replacement(self, current: object) -> None:
         fits = (
             isinstance(current, DTensor)
-            and current.raw.shape == self.shape
+            and current.raw.shape == self.layout.whole_shape
             and current.device_mesh == self.mesh
             and current.placements == self.placements
         )
@@ -179,8 +183,8 @@ class ShardedParameter:
             )
             raise ModuleError(
                 f"fully_shard: parameter {self.name!r} has been replaced by {described}, where a DTensor of"
-                f" {list(self.shape)} by {self.placements} is expected. Copy values into the parameter"
-                " instead, or load a state_dict of DTensors."
+                f" {list(self.layout.whole_shape)} by {self.placements} is expected. Copy values into the"
+                " parameter instead, or load a state_dict of DTensors."
             )
 
     def source(self, dtype: NumpyDType | None) -> np.ndarray:
@@ -218,7 +222,7 @@ class ShardedParameter:
             array.flags.writeable = False
         if self._backend.array_type is not np.ndarray:
             array = self._backend.from_host(array, self._device)
-        self.whole.raw = array
+        self.whole.raw = self.layout.gathered(array, self._backend).raw
         self.note_change()
 
     @property
@@ -234,8 +238,9 @@ class ShardedParameter:
 
     def release(self) -> None:
         """Drop the whole."""
-        if not isinstance(self.whole.raw, ReleasedArray):
-            self.whole.raw = self.released(self.whole.raw.dtype)
+        if not isinstance(local_of(self.whole.raw), ReleasedArray):
+            released = self.released(self.whole.raw.dtype)
+            self.whole.raw = self.layout.gathered(released, self._backend).raw
 
     def show(self, parameter: Parameter) -> None:
         """Make ``parameter`` the attribute of the modules: the shard or the whole."""
@@ -250,7 +255,7 @@ class ShardedParameter:
     def write_back(self, whole: Tensor) -> None:
         """Copy this rank's rows of ``whole`` into the shard."""
         array = self.sharded.raw
-        part = self.own_part_of(whole._backend.to_host(whole.raw))
+        part = self.own_part_of(self.layout.host_part(whole))
         device = array.backend.device
         if device.array_type is not np.ndarray:
             part = device.from_host(np.ascontiguousarray(part), self.sharded.device)
@@ -269,7 +274,7 @@ class ShardedParameter:
         gradient = self.whole._grad
         if gradient is None or gradient.raw.dtype == dtype:
             return
-        host = gradient._backend.to_host(gradient.raw)
+        host = self.layout.host_part(gradient)
         if self.held is None:
             self.held = host.astype(dtype)
         else:
@@ -292,7 +297,17 @@ class ShardedParameter:
             return
         if device.array_type is not np.ndarray:
             part = device.from_host(part, self.sharded.device)
-        self.sharded.grad = wrap(Tensor._of(part, device), self.mesh, self.placements, self.shape)
+        local = Tensor._of(part, device)
+        self.sharded.grad = wrap(local, self.mesh, self.placements, self.layout.whole_shape)
+
+    def gather_gradient(self) -> None:
+        """Give the whole the gradient of the shards; collective."""
+        gradient: Any = self.sharded.grad  # a DTensor or None
+        if gradient is None:
+            self.whole.grad = None
+            return
+        array = gradient.raw.redistributed(self.layout.gathered_placements, "gradient")
+        self.whole.grad = self.layout.gathered(array.local, array.backend.device)
 
 
 def _owns_memory(array: np.ndarray) -> bool:
@@ -302,12 +317,6 @@ def _owns_memory(array: np.ndarray) -> bool:
 
 
 def _check_parameter(parameter: Parameter, name: str) -> None:
-    if isinstance(parameter, DTensor):
-        raise ArgumentError(
-            f"fully_shard: parameter {name!r} is a DTensor already, by {parameter.placements}: another"
-            " fully_shard call has sharded it, or distribute_module. A parameter that two modules share has"
-            " to be sharded by one call on a module that contains both."
-        )
     if parameter.ndim == 0:
         raise ArgumentError(
             f"fully_shard doesn't support scalar parameters. Change {name} to a 1D tensor with numel equal to"

@@ -40,8 +40,7 @@ def gathered(module: Module, recurse: bool, writeback: bool, with_grads: bool) -
 
 def _gather_gradients(group: ParameterGroup) -> None:
     for parameter in group.parameters:
-        shard = parameter.sharded.grad
-        parameter.whole.grad = None if shard is None else shard.full_tensor()
+        parameter.gather_gradient()
 
 
 def _put_back(group: ParameterGroup, writeback: bool, with_grads: bool) -> None:
@@ -51,7 +50,7 @@ def _put_back(group: ParameterGroup, writeback: bool, with_grads: bool) -> None:
             parameter.write_back(parameter.whole)
             shard = parameter.sharded.grad
             if with_grads and shard is not None and parameter.whole.grad is not None:
-                host = parameter.whole.grad._backend.to_host(parameter.whole.grad.raw)
+                host = parameter.layout.host_part(parameter.whole.grad)
                 shard.raw.local[...] = parameter.own_part_of(host)
         parameter.whole.grad = None
 

@@ -107,7 +107,7 @@ class DTensor(Tensor, plain=True):
                 grad_placements, self.device_mesh.ndim, self.ndim, "to_local(grad_placements=)"
             )
         if not self.requires_grad:
-            return Tensor._of(self.raw.local, self.raw.backend.device)
+            return self._local_tensor
         return _ToLocal.apply(self, given)
 
     def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
@@ -159,6 +159,7 @@ class DTensor(Tensor, plain=True):
 
     @property
     def _local_tensor(self) -> Tensor:
+        self.raw.reduced = False  # who has the part may write into it
         return Tensor._of(self.raw.local, self.raw.backend.device)
 
     # --- conversions that would gather silently ---

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from tenon.distributed.tensor.mesh_backend import EVERY_OP, IMPLICIT
+from tenon.distributed.tensor.mesh_backend import IMPLICIT, Implicit
 
 __all__ = ["implicit_replication"]
 
@@ -16,7 +16,7 @@ def implicit_replication() -> Iterator[None]:
 
     Every rank has to pass the same values, which is not checked.
     """
-    token = IMPLICIT.set(IMPLICIT.get() | {EVERY_OP})
+    token = IMPLICIT.set(Implicit.ALL)
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ As gradient rules are made of ops, a backward pass is sharded in the same way. N
 from __future__ import annotations
 
 import contextvars
+import enum
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -30,11 +31,18 @@ from tenon.kernels.backend import Backend, Kernel, MemoryStats, backend_for
 if TYPE_CHECKING:
     from tenon.distributed.device_mesh import DeviceMesh
 
-#: The name in ``IMPLICIT`` that stands for all ops.
-EVERY_OP = "*"
-#: The ops in which plain tensors beside DTensors are replicated: inside ``implicit_replication`` and others.
-IMPLICIT: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
-    "implicit replication", default=frozenset()
+
+class Implicit(enum.Enum):
+    """In which ops plain tensors beside DTensors are replicated."""
+
+    NONE = 0
+    CLASS_LOSSES = 1
+    ALL = 2
+
+
+#: Other than ``NONE`` inside of ``loss_parallel`` and ``implicit_replication``.
+IMPLICIT: contextvars.ContextVar[Implicit] = contextvars.ContextVar(
+    "implicit replication", default=Implicit.NONE
 )
 
 
@@ -188,7 +196,7 @@ class MeshBackend(Backend):
             return Drawn(op, self)
         if op.kind is Kind.CREATE:
             return Created(op, self)
-        parts = None
+        parts: Kernel | None = None
         if op.in_parts is not None:
             parts = partial(op.in_parts, self.raw)
         elif isinstance(op, Composite):
@@ -208,8 +216,7 @@ class MeshBackend(Backend):
 
 def _replicates(op: Op) -> bool:
     """Whether ``op`` replicates plain tensors."""
-    names = IMPLICIT.get()
-    return op.name in names or EVERY_OP in names
+    return IMPLICIT.get() is Implicit.ALL or (IMPLICIT.get() is Implicit.CLASS_LOSSES and op.is_class_loss)
 
 
 def _has_rule(op: Op) -> bool:

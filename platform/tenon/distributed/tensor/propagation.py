@@ -8,6 +8,7 @@ results where the op is linear. The cost is what bringing the inputs there sends
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from tenon.engine.sharding_rule import Factors, ShardingRule
 
 #: The cost of cutting a whole array, which sends nothing, by byte: it decides only between equal others.
 _CUT = 1e-4
+#: What a collective costs beside its bytes, in bytes: some 10 us.
+_CALL = 1 << 15
 _LINEAR = ("sum", "avg")
 
 
@@ -77,11 +80,16 @@ def choose(rule: ShardingRule, specs: Sequence[Spec | None], sizes: Sequence[int
 
 
 def _cheapest(ways: Iterator[Way], nbytes: Sequence[int], now: Sequence[Placement], count: int) -> Way:
-    """The way with the lowest cost; of several the one with the fewest changes, of those the first."""
+    """The way with the lowest cost; of several the one with the fewest changes, of those the first.
 
-    def cost(way: Way) -> tuple[float, int]:
+    Bytes that cost less than a collective do not count: a small partial sum is better reduced once than
+    scattered and gathered later.
+    """
+
+    def cost(way: Way) -> tuple[int, int]:
         changes = sum(p != q for p, q in zip(now, way.inputs, strict=True))
-        return sum(map(_cost, nbytes, now, way.inputs, [count] * len(now))), changes
+        total = sum(map(_cost, nbytes, now, way.inputs, [count] * len(now)))
+        return round(total / _CALL) if total < math.inf else sys.maxsize, changes
 
     return min(ways, key=cost)
 
@@ -185,14 +193,14 @@ def _partial_ways(
 
 
 def _cost(nbytes: int, now: Placement, then: Placement, count: int) -> float:
-    """The bytes that a rank sends to get from ``now`` to ``then``; see ``redistribution.py``."""
+    """The bytes that a rank sends to get from ``now`` to ``then``, plus ``_CALL``; 0 without a call."""
     if now == then or count == 1:
         return 0.0
     sent = nbytes * (count - 1) / count
     if isinstance(now, Replicate):
         return _CUT * nbytes
     if isinstance(now, Shard):
-        return sent / count if isinstance(then, Shard) and then.dim != now.dim else sent
+        return _CALL + (sent / count if isinstance(then, Shard) and then.dim != now.dim else sent)
     if isinstance(then, Partial):
         return math.inf
-    return sent if isinstance(then, Shard) else 2 * sent
+    return _CALL + (sent if isinstance(then, Shard) else 2 * sent)

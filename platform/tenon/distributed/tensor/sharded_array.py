@@ -26,7 +26,17 @@ Placements = tuple[Placement, ...]
 class ShardedArray:
     """A part, ``local``, of an array of ``shape`` that lies on a mesh by ``placements``."""
 
-    __slots__ = ("__weakref__", "backend", "base", "copy_of_axis", "dtype", "local", "placements", "shape")
+    __slots__ = (
+        "__weakref__",
+        "backend",
+        "base",
+        "copy_of_axis",
+        "dtype",
+        "local",
+        "placements",
+        "reduced",
+        "shape",
+    )
 
     def __init__(
         self,
@@ -45,6 +55,9 @@ class ShardedArray:
         self.base = base
         #: Whether a view op had to communicate, so that this is a copy: the name of that op.
         self.copy_of_axis = ""
+        #: The sum of partial results, once an op has needed it: a further op takes it, here and in the
+        #: backward pass. False where that would be wrong, as others may write into ``local``.
+        self.reduced: ShardedArray | bool | None = False
 
     # --- what engine and methods read of an array ---
 
@@ -85,6 +98,8 @@ class ShardedArray:
 
     def like(self, local: Array, base: ShardedArray | None = None) -> ShardedArray:
         """An array with another ``local`` part and the same placements."""
+        if local is self.local:
+            self.reduced = False
         return ShardedArray(local, self.shape, self.placements, self.backend, base)
 
     def copy(self, order: str = "C") -> ShardedArray:
@@ -102,6 +117,16 @@ class ShardedArray:
             return self
         local = self.backend.redistribute(self, placements, name)
         return ShardedArray(local, self.shape, placements, self.backend)
+
+    def as_operand(self, placements: Placements, name: str) -> ShardedArray:
+        """``redistributed`` for an op that only reads; partial results are reduced once."""
+        partial = any(isinstance(p, Partial) for p in self.placements)
+        if self.reduced is False or placements == self.placements or not partial:
+            return self.redistributed(placements, name)
+        found = self.reduced
+        if not isinstance(found, ShardedArray) or found.placements != placements:
+            found = self.reduced = self.redistributed(placements, name)
+        return found
 
     @property
     def replicated(self) -> Placements:
@@ -133,6 +158,9 @@ class ShardedArray:
         return self
 
     def _refuse_copy(self) -> None:
+        """Raise if a change would be lost; called before each."""
+        if self.reduced is not False:
+            self.reduced = None
         if self.copy_of_axis:
             raise ViewError(
                 f"{self.copy_of_axis} of a sharded axis gathers it, so that the result is a copy: a change of"

@@ -110,7 +110,7 @@ class Sharded:
         for a, placements in zip(args, choice.inputs, strict=True):
             if placements is not None and a.placements != placements:
                 moved = True
-                a = a.redistributed(placements, op.name)
+                a = a.as_operand(placements, op.name)
             parts.append(a.local if placements is not None else a)
         whole = None
         if rule.shape_attr:
@@ -137,6 +137,7 @@ class Sharded:
                 )
             )
             array = ShardedArray(local, shape, placed, backend)
+            _note_memory(array, args, parts)
             if op.view:
                 array.base = args[0]
                 array.copy_of_axis = op.name if moved else args[0].copy_of_axis
@@ -235,6 +236,18 @@ class Drawn:
         if shape is None or tuple(shape) == x.shape:  # type: ignore[arg-type]  # a shape, as the op's rule says
             return drawn.redistributed(of_gradient(x.placements), self.op.name)
         return drawn
+
+
+def _note_memory(array: ShardedArray, args: Arguments, parts: list[Operand]) -> None:
+    """Let ``array``, a result, keep its reduction if it is no view; otherwise ``args``, through which it can
+    be changed, may not keep theirs."""
+    local = array.local
+    if getattr(local, "base", None) is None and all(local is not part for part in parts):
+        array.reduced = None
+        return
+    for a in args:
+        if isinstance(a, ShardedArray):
+            a.reduced = False
 
 
 def _factor_sizes(rule: ShardingRule, args: Arguments) -> dict[object, int]:

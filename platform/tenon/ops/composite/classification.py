@@ -161,6 +161,7 @@ class NllLoss(Primitive):
 
     kind = Kind.INDEX
     inputs = ("x", "target", "weight")
+    is_class_loss = True
     saves = ("target", "weight")
     computes_in_float32 = True
     autocast = "float32"
@@ -180,6 +181,8 @@ class NllLoss(Primitive):
         """The loss of the targets that are among the classes of this part."""
         count = x.shape[class_axis(x)]
         own = _own_targets(f, target, start, count, size, ignore_index)
+        if not count:
+            return f.new_full(x, shape=tuple(target.shape) if reduction == "none" else (), value=0)
         if weight is not None:
             weight = weight[start : start + count]
         return f.nll_loss(x, own, weight, reduction=reduction, ignore_index=_IGNORED)
@@ -219,6 +222,7 @@ class NllLossGrad(Primitive):
 
     kind = Kind.INDEX
     inputs = ("g", "target", "weight")
+    is_class_loss = True
     saves = ("target", "weight")
     computes_in_float32 = True
 
@@ -260,6 +264,7 @@ class CrossEntropy(Composite):
     kind = Kind.REDUCE
     widens = True
     inputs = ("x", "target", "weight")
+    is_class_loss = True
     saves = ("x", "target", "weight")
     residuals = 1
     computes_in_float32 = True
@@ -304,6 +309,7 @@ class CrossEntropyGrad(Composite):
 
     widens = True
     inputs = ("g", "x", "total", "target", "weight")
+    is_class_loss = True
     reuses = (1,)  # each row of the result depends on that row only
     computes_in_float32 = True
 
@@ -318,8 +324,9 @@ class CrossEntropyGrad(Composite):
 
     def masked(self, f, g, x, total, target, weight, *, start, size, reduction="mean", ignore_index=-100):
         """The gradient of the classes of this part."""
-        axis = class_axis(x)
-        count = x.shape[axis]
+        count = x.shape[class_axis(x)]
+        if not count:
+            return f.new_full(x, shape=tuple(x.shape), value=0)
         g, wide, all_weights = widened(f, g, x, weight)
         own_weights = None if weight is None else all_weights[start : start + count]
         own = _own_targets(f, target, start, count, size, ignore_index)

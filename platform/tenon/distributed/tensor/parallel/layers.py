@@ -246,13 +246,15 @@ def _replacement(
     if earlier is None:
         local = parameter.detach()
         placed = distribute_tensor(local, mesh, [placement], src_data_rank=source)
+        own = {key: value for key, value in parameter.__dict__.items() if key not in ("_grad", "grad")}
         made = parameter.__dict__[REPLACED_BY] = Parameter(placed, parameter.requires_grad)
+        made.__dict__.update(own)
         return made
     replacement: Parameter = earlier
-    if replacement.device_mesh != mesh or replacement.placements != (placement,):  # type: ignore[attr-defined]
+    if replacement.device_mesh != mesh or replacement.placements != (placement,):
         raise ArgumentError(
             f"parameter {key!r} of {list(parameter.shape)} is shared with another module, which places it by"
-            f" {replacement.placements}, not by {(placement,)}."  # type: ignore[attr-defined]
+            f" {replacement.placements}, not by {(placement,)}."
             " Choose styles that shard it alike: a tied embedding and head are RowwiseParallel() and"
             " ColwiseParallel()."
         )

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from tenon.distributed.tensor.mesh_backend import IMPLICIT
-
-#: The ops whose plain targets and weights are the same on all ranks.
-_LOSSES = frozenset({"cross_entropy", "cross_entropy_grad", "nll_loss", "nll_loss_grad"})
+from tenon.distributed.tensor.mesh_backend import IMPLICIT, Implicit
 
 
 @contextlib.contextmanager
@@ -32,7 +29,8 @@ def loss_parallel() -> Iterator[None]:
     >>> loss.full_tensor()
     tensor(1.3863)
     """
-    token = IMPLICIT.set(IMPLICIT.get() | _LOSSES)
+    before = IMPLICIT.get()
+    token = IMPLICIT.set(Implicit.CLASS_LOSSES if before is Implicit.NONE else before)
     try:
         yield
     finally:
