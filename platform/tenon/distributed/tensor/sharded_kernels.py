@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from tenon.distributed.tensor.chunks import local_part
-from tenon.distributed.tensor.placement_types import Replicate
+from tenon.distributed.tensor.placement_types import Partial, Replicate
 from tenon.distributed.tensor.propagation import Choice, Spec, choose
 from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient, sharded_axes
 from tenon.engine.aval import Aval, aval_of
@@ -141,6 +141,8 @@ class Sharded:
             if op.view:
                 array.base = args[0]
                 array.copy_of_axis = op.name if moved else args[0].copy_of_axis
+            if op.is_class_loss and rule.looked_up is not None:
+                array = array.redistributed(_without_looked_up(rule, choice, placed), op.name)
             wrapped.append(array)
         return tuple(wrapped) if several else wrapped[0]
 
@@ -236,6 +238,20 @@ class Drawn:
         if shape is None or tuple(shape) == x.shape:  # type: ignore[arg-type]  # a shape, as the op's rule says
             return drawn.redistributed(of_gradient(x.placements), self.op.name)
         return drawn
+
+
+def _without_looked_up(rule: ShardingRule, choice: Choice, placed: Placements) -> Placements:
+    """``placed``, and whole over the mesh dimensions that split the looked-up axis, of a loss over classes:
+    each rank has the loss of its samples, not a part of it."""
+    scores = next(
+        (p, f.index(rule.looked_up))
+        for p, f in zip(choice.inputs, rule.inputs, strict=True)
+        if p is not None and rule.looked_up in f
+    )
+    return tuple(
+        Replicate() if isinstance(then, Partial) and now.is_shard(scores[1]) else then
+        for now, then in zip(scores[0], placed, strict=True)
+    )
 
 
 def _note_memory(array: ShardedArray, args: Arguments, parts: list[Operand]) -> None:
