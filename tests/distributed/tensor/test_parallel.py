@@ -584,6 +584,19 @@ def test_replicas_shards_and_tensor_parallel():
     check_sharded((2, 2, 2), ("replicate", "shard", "tp"), tensor_plan)
 
 
+def test_an_equal_part_of_another_mesh_belongs_to_this_one():
+    def work(communicator):
+        mesh_of(2, 2)["tp"]
+        first = parallelize_module(nn.Linear(4, 4), mesh_of(2, 2)["tp"], ColwiseParallel())
+        assert first.weight.device_mesh.ndim == 1
+        mesh = mesh_of(1, 2, 2, names=("replicate", "shard", "tp"))
+        layer = parallelize_module(nn.Linear(4, 4), mesh["tp"], ColwiseParallel())
+        fully_shard(layer, mesh=mesh["replicate", "shard"])
+        return layer.weight.device_mesh.shape
+
+    assert run_ranks(4, work)[0] == (1, 2, 2)
+
+
 def test_meshes_that_do_not_belong_together_are_refused():
     def work(communicator):
         mesh = mesh_of(2, 2)

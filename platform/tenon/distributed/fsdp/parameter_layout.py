@@ -7,7 +7,7 @@ part that a rank has of it, gathers that part, and shows the module a DTensor as
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
 from typing import TYPE_CHECKING
 
 from tenon.distributed.fsdp.released import local_of
@@ -104,14 +104,12 @@ def layout_of(parameter: Tensor, mesh: DeviceMesh, name: str) -> Layout:
 
 def _joined(mesh: DeviceMesh, parameter: DTensor, name: str) -> DeviceMesh:
     """The mesh of the dimensions of ``mesh`` and, after them, of the parameter's."""
-    inner = parameter.device_mesh
-    names: Sequence[str] = (*(mesh.mesh_dim_names or ()), *(inner.mesh_dim_names or ()))
-    root = mesh._root
-    if root == inner._root and len(set(names)) == mesh.ndim + inner.ndim:
-        try:
-            return root[tuple(names)]
-        except KeyError:
-            pass  # they are in another order: reported below
+    inner, root = parameter.device_mesh, mesh._root
+    own, others = mesh.mesh_dim_names, inner.mesh_dim_names
+    if own is not None and others is not None and not set(own) & set(others):
+        with contextlib.suppress(KeyError):  # the root has no such dimensions, or has them in another order
+            if root[others] == inner:  # its own root may be another mesh, of which this part is equal
+                return root[(*own, *others)]
     raise ArgumentError(
         f"fully_shard: parameter {name!r} is a DTensor already, on {inner!r} by {parameter.placements}:"
         " another fully_shard call has sharded it, or it is tensor-parallel. A parameter that two modules"
