@@ -1,4 +1,5 @@
-"""Training steps with sharded parameters: tenon's fully_shard beside torch's (FSDP2) over gloo, in turns.
+"""Training steps with sharded parameters: tenon's fully_shard beside torch's (FSDP2) over gloo, in turns; and
+tensor-parallel ones.
 
     python tests/bench/sharded.py                         # 2 ranks, an MLP of 50 M parameters, AdamW
     python tests/bench/sharded.py --width 512 --layers 8 --batch 64
@@ -6,9 +7,11 @@
 
 One thread a rank. "local" is the same step on every rank without communication, "replicated" is
 DistributedDataParallel, "gathered once" keeps parameters from forward to backward (ZeRO-2), "sharded" releases
-them after each use (ZeRO-3), for the outermost module too. All start from the same weights; losses after some
-steps have to agree. Bytes are those that a rank sends in a step, counted, beside the theory: 3 x parameters x
-(N - 1) / N.
+them after each use (ZeRO-3), for the outermost module too. "tensor" is parallelize_module: layers are split by
+columns and by rows in turn, and all ranks have the same batch, so that each computes 1 / N of a step. All start
+from the same weights; losses after some steps have to agree. Bytes are those that a rank sends in a step,
+counted, beside the theory: 3 x parameters x (N - 1) / N, and for "tensor" two all-reduces of a batch for each
+pair of layers, one less for the input.
 """
 
 import numpy as np
@@ -16,7 +19,7 @@ import ranks
 
 WARM = 3
 """Steps before the losses are compared."""
-WAYS = ("local", "replicated", "gathered once", "sharded")
+WAYS = ("local", "replicated", "gathered once", "sharded", "tensor")
 
 
 def mlp(nn, width, layers):
@@ -29,6 +32,14 @@ def arranged(library, model, way):
     """``model``, distributed in this way."""
     if way == "local":
         return model
+    if way == "tensor":
+        parallel = library.distributed.tensor.parallel
+        styles = parallel.ColwiseParallel, parallel.RowwiseParallel
+        plan = {str(2 * i): styles[i % 2]() for i in range(len(model) // 2)}
+        mesh = library.distributed.device_mesh.init_device_mesh(
+            "cpu", (library.distributed.get_world_size(),)
+        )
+        return parallel.parallelize_module(model, mesh, plan)
     if way == "replicated":
         return library.nn.parallel.DistributedDataParallel(model)
     fully_shard = library.distributed.fsdp.fully_shard
@@ -40,7 +51,14 @@ def arranged(library, model, way):
     return fully_shard(model, mesh=mesh, reshard_after_forward=release)
 
 
-def make_step(library, options, way, batch):
+def batch_of(options, seed):
+    """Inputs and targets."""
+    own = np.random.default_rng(seed)
+    shape = options.batch, options.width
+    return own.standard_normal(shape, np.float32), own.standard_normal(shape, np.float32)
+
+
+def make_step(library, options, way, rank):
     """A training step of tenon or torch, which go by the same names."""
     nn = library.nn
     weights = np.random.default_rng(0)
@@ -52,7 +70,7 @@ def make_step(library, options, way, batch):
             parameter.copy_(library.tensor(drawn))
     model = arranged(library, model, way)
     optimizer = library.optim.AdamW(model.parameters(), lr=1e-4)
-    x, y = (library.tensor(array) for array in batch)
+    x, y = (library.tensor(array) for array in batch_of(options, 1 if way == "tensor" else 1 + rank))
 
     def step():
         optimizer.zero_grad()
@@ -95,6 +113,7 @@ def measure(options):
     """What each rank does."""
     import tenon
     import tenon.distributed.fsdp
+    import tenon.distributed.tensor.parallel
     from tenon.distributed import get_communicator
 
     communicator = get_communicator()
@@ -103,20 +122,20 @@ def measure(options):
         torch = ranks.join_gloo(communicator.rank, communicator.size, options.rendezvous)
         if torch is not None:
             import torch.distributed.fsdp
+            import torch.distributed.tensor.parallel
 
             libraries["torch"] = torch
-    own = np.random.default_rng(1 + communicator.rank)
-    shape = options.batch, options.width
-    batch = own.standard_normal(shape, np.float32), own.standard_normal(shape, np.float32)
     chosen = options.ways.split(",") if options.ways else WAYS
     steps = {
-        f"{name} {way}": make_step(library, options, way, batch)
+        f"{name} {way}": make_step(library, options, way, communicator.rank)
         for name, library in libraries.items()
         for way in chosen
     }
     losses = {key: [float(step().item()) for _ in range(WARM)][-1] for key, step in steps.items()}
-    together = [loss for key, loss in losses.items() if "local" not in key]
-    assert np.allclose(together, together[0], rtol=1e-3) if together else True, losses
+    split = [loss for key, loss in losses.items() if "tensor" in key]
+    together = [loss for key, loss in losses.items() if "tensor" not in key and "local" not in key]
+    for equal in (split, together):
+        assert not equal or np.allclose(equal, equal[0], rtol=1e-3), losses
     parameters = sum(p.numel() for p in mlp(tenon.nn, options.width, options.layers).parameters())
     sent = {key: counted_bytes(communicator, step) for key, step in steps.items() if key.startswith("tenon")}
     found = ranks.summary(ranks.in_turns(steps, options.rounds, options.repeats, communicator.barrier))
@@ -127,14 +146,19 @@ def measure(options):
 
 def show(options, size, parameters, found, sent):
     """A line for each contestant."""
-    theory = 3 * 4 * parameters * (size - 1) / size
+    share = 4 * (size - 1) / size
+    pairs = options.layers // 2
+    theory = {
+        True: 2 * share * options.batch * options.width * (2 * pairs - 1),
+        False: 3 * share * parameters,
+    }
     print(f"{parameters / 1e6:.1f} M parameters, batch {options.batch} on each of {size} ranks", flush=True)
     for key, times in found.items():
         base = found.get(f"{key.split()[0]} local", times)
         text = f"{key:22} {times['min'] * 1e3:9.1f} ms (median {times['median'] * 1e3:9.1f})"
         text += f", {times['min'] / base['min']:5.2f} of local"
         if key.startswith("tenon"):
-            text += f", {sent[key] / 1e6:8.1f} MB sent ({sent[key] / theory:.4f} of theory)"
+            text += f", {sent[key] / 1e6:8.1f} MB sent ({sent[key] / theory['tensor' in key]:.4f} of theory)"
             peer = found.get(key.replace("tenon", "torch"))
             if peer is not None:
                 text += f", torch / tenon {peer['min'] / times['min']:.2f}"

@@ -597,6 +597,26 @@ def test_an_equal_part_of_another_mesh_belongs_to_this_one():
     assert run_ranks(4, work)[0] == (1, 2, 2)
 
 
+def test_replicated_data_parallel_and_tensor_parallel():
+    base, (x, y) = transformer(), batch()
+    plain = copy.deepcopy(base)
+    functional.cross_entropy(plain(x).flatten(0, 1), y.flatten()).backward()
+
+    def work(communicator):
+        mesh = mesh_of(2, 2)
+        model = parallelize_module(copy.deepcopy(base), mesh["tp"], tensor_plan())
+        replicated = nn.parallel.DistributedDataParallel(model, process_group=mesh.get_group("dp"))
+        own = [t.chunk(2)[mesh.get_local_rank("dp")] for t in (x, y)]
+        with loss_parallel():
+            functional.cross_entropy(replicated(own[0]).flatten(0, 1), own[1].flatten()).backward()
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        return {n: g.full_tensor() if isinstance(g, DTensor) else g for n, g in gradients.items()}
+
+    for gradients in run_ranks(4, work):
+        for name, parameter in plain.named_parameters():
+            torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-4, atol=1e-6)
+
+
 def test_meshes_that_do_not_belong_together_are_refused():
     def work(communicator):
         mesh = mesh_of(2, 2)
