@@ -70,3 +70,24 @@ def test_a_rank_that_never_comes_is_named_after_the_timeout():
 def test_a_world_without_ranks_is_refused():
     with pytest.raises(CommunicatorError, match="at least one rank"):
         run_ranks(0, print)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_rank_that_waits_for_a_message_of_a_failed_one_raises_at_once(early):
+    failed, raised = threading.Event(), []
+
+    def work(communicator):
+        if communicator.rank == 1:
+            if not early:
+                failed.wait(0.05)
+            raise ValueError("bad batch")
+        if early:
+            failed.wait(0.05)
+        for _ in range(2):
+            with pytest.raises(RankFailedError) as caught:
+                communicator.receive(np.empty(2), 1).wait()
+            raised.append(str(caught.value))
+
+    with pytest.raises(ValueError, match="bad batch"):
+        run_ranks(2, work, timeout=5)
+    assert raised == ["rank 1 failed with ValueError: bad batch. Rank 0 cannot continue without it."] * 2

@@ -22,8 +22,8 @@ from tenon.errors import CommunicatorError, RankFailedError
 
 Result = TypeVar("Result")
 Value = TypeVar("Value")
-#: The messages on their way, each with its description.
-Mailbox: TypeAlias = "queue.Queue[tuple[str, np.ndarray]]"
+#: The messages on their way, each with its description; None if a rank has failed.
+Mailbox: TypeAlias = "queue.Queue[tuple[str, np.ndarray] | None]"
 
 
 class ThreadedWorld:
@@ -55,7 +55,10 @@ class ThreadedWorld:
     def mailbox(self, address: tuple[int, int, int]) -> Mailbox:
         """The messages of one sender, receiver and tag; both may ask for it first, at the same time."""
         with self._condition:
-            return self._mail.setdefault(address, queue.Queue())
+            mailbox = self._mail.setdefault(address, queue.Queue())
+            if self.failure is not None:
+                mailbox.put(None)
+            return mailbox
 
     def fail(self, rank: int, error: BaseException) -> None:
         """Make every rank raise ``RankFailedError`` that waits now or later."""
@@ -63,6 +66,8 @@ class ThreadedWorld:
             if self.failure is None:
                 self.failure = (rank, error)
             self._condition.notify_all()
+            for mailbox in self._mail.values():
+                mailbox.put(None)
         for group in self.groups:
             group.fail(rank, error)
 
@@ -80,13 +85,13 @@ class ThreadedWorld:
             if self._generation == generation:
                 self._stalled = True
                 self._condition.notify_all()
-                raise self._error(rank)
+                raise self.error_of(rank)
 
     def _broken(self) -> bool:
         """Whether a rank has failed or has not arrived in time, so that no barrier can be passed any more."""
         return self._stalled or self.failure is not None
 
-    def _error(self, rank: int) -> RankFailedError:
+    def error_of(self, rank: int) -> RankFailedError:
         """Return the error of a rank whose wait has failed."""
         if self.failure is not None:
             failed, error = self.failure
@@ -177,26 +182,30 @@ class ThreadedCommunicator(Communicator):
 class _PendingReceive(Work):
     """The handle of a receive from another thread."""
 
-    __slots__ = ("_address", "_mailbox", "_text", "_timeout")
+    __slots__ = ("_address", "_mailbox", "_text", "_world")
 
     def __init__(
         self, world: ThreadedWorld, address: tuple[int, int, int], target: np.ndarray, text: str
     ) -> None:
         super().__init__(target)
         self._mailbox: Mailbox | None = world.mailbox(address)
-        self._address, self._text, self._timeout = address, text, world.timeout
+        self._address, self._text, self._world = address, text, world
 
     def wait(self, timeout: object = None) -> np.ndarray:
-        """Block until the array has arrived; RankFailedError after the timeout."""
+        """Block until the array has arrived; RankFailedError after the timeout, or if a rank fails."""
         if self._mailbox is not None:
             source, to, tag = self._address
             try:
-                text, sent = self._mailbox.get(timeout=self._timeout)
+                message = self._mailbox.get(timeout=self._world.timeout)
             except queue.Empty:
                 raise RankFailedError(
-                    f"rank {source} sent nothing with tag {tag} to rank {to} within {self._timeout:g} s. "
-                    "Look for a send that is skipped."
+                    f"rank {source} sent nothing with tag {tag} to rank {to} within"
+                    f" {self._world.timeout:g} s. Look for a send that is skipped."
                 ) from None
+            if message is None:
+                self._mailbox.put(None)
+                raise self._world.error_of(to)
+            text, sent = message
             check_message(self._text, text, source)
             self._mailbox = None
             np.copyto(self._result, sent)
