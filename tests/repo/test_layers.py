@@ -30,7 +30,7 @@ LAYERS = [
     "optim data",
     "distributed",
     "serialize func fx data.readers",
-    "export distributed.checkpoint",
+    "export distributed.checkpoint distributed.pipelining",
     "profiler utils",
     "training testing",
     "compat cli extend",

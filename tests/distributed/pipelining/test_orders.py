@@ -1,0 +1,131 @@
+"""Schedules as lists of actions: complete, free of deadlocks, and with the peak of activations that theory says."""
+
+import pytest
+
+from tenon.distributed.pipelining import orders
+from tenon.distributed.pipelining.actions import Action, Kind, live_activations
+from tenon.distributed.pipelining.checking import check_order
+from tenon.distributed.pipelining.messages import with_messages
+from tenon.errors import ArgumentError
+
+SIZES = [(stages, microbatches) for stages in range(1, 9) for microbatches in range(1, 17)]
+LOOPS = [(r, n, m) for r in range(1, 5) for n in range(1, 5) for m in range(1, 17)]
+QUICK = [(s, m) for s, m in SIZES if s in (1, 2, 5) and m in (1, 2, 3, 7)]
+QUICK_LOOPS = [(r, n, m) for r, n, m in LOOPS if r < 4 and n in (1, 3) and m in (1, 4, 6)]
+
+
+def cases(quick, all_of_them):
+    return [pytest.param(*c, marks=[] if c in quick else [pytest.mark.slow]) for c in all_of_them]
+
+
+def check(order, rank_of, microbatches, **options):
+    check_order(with_messages(order, rank_of), rank_of, microbatches, **options)
+
+
+@pytest.mark.together
+@pytest.mark.parametrize(("stages", "microbatches"), cases(QUICK, SIZES))
+def test_schedules_of_one_stage_on_each_rank(stages, microbatches):
+    rank_of = list(range(stages))
+    gpipe = orders.gpipe(stages, microbatches)
+    alternating = orders.one_forward_one_backward(stages, microbatches)
+
+    check(gpipe, rank_of, microbatches)
+    check(alternating, rank_of, microbatches)
+    check(orders.forward_order(rank_of, microbatches), rank_of, microbatches, trains=False)
+    for stage in range(stages):
+        assert live_activations(gpipe[stage]) == microbatches
+        assert live_activations(alternating[stage]) == min(microbatches, stages - stage)
+
+
+@pytest.mark.together
+@pytest.mark.parametrize(("ranks", "local", "microbatches"), cases(QUICK_LOOPS, LOOPS))
+def test_schedules_of_several_stages_on_each_rank(ranks, local, microbatches):
+    rank_of = orders.placed_in_turn(ranks * local, ranks)
+    breadth = orders.looped_bfs(ranks, local, microbatches)
+
+    check(breadth, rank_of, microbatches)
+    check(orders.forward_order(rank_of, microbatches), rank_of, microbatches, trains=False)
+    assert all(live_activations(actions) == microbatches * local for actions in breadth.values())
+    rounds = max(1, microbatches // ranks)
+    if microbatches % rounds:
+        with pytest.raises(ArgumentError, match=f"multiple of the number of rounds \\({rounds}\\)"):
+            orders.interleaved_1f1b(ranks, local, microbatches)
+        return
+    depth = orders.interleaved_1f1b(ranks, local, microbatches)
+    check(depth, rank_of, microbatches)
+    for rank, actions in depth.items():
+        first = (local - 1) * (microbatches // rounds) + 2 * (ranks - 1 - rank)
+        assert live_activations(actions) == min(first + 1, microbatches * local)
+
+
+def broken(change):
+    """The order of 1F1B with 2 stages and 2 microbatches, of which ``change`` changes the lists."""
+    order = with_messages(orders.one_forward_one_backward(2, 2), [0, 1])
+    change(order)
+    return order
+
+
+def drop(rank, text):
+    return lambda order: order[rank].remove(Action.parse(text))
+
+
+def swap(rank, one, other):
+    def change(order):
+        i, j = (order[rank].index(Action.parse(text)) for text in (one, other))
+        order[rank][i], order[rank][j] = order[rank][j], order[rank][i]
+
+    return change
+
+
+def both(*changes):
+    return lambda order: [change(order) for change in changes]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop(0, "0F1"), "stage 0 computes microbatch 1 0 times forward"),
+        (drop(1, "1B0"), "needs one forward pass and one backward pass"),
+        (drop(1, "1REDUCE_GRAD"), "stage 1 has 0 times REDUCE_GRAD"),
+        (swap(0, "0B1", "0REDUCE_GRAD"), "stage 0 has 1 times REDUCE_GRAD. It needs one, after its last"),
+        (lambda order: order[0].append(Action(1, Kind.FORWARD, 0)), "stage 1 is on rank 1"),
+        (lambda order: order[0].append(Action(2, Kind.FORWARD, 0)), "stage 2 is on no rank"),
+        (lambda order: order[0].append(Action(0, Kind.FORWARD, 2)), "0F2 is an action for a microbatch that"),
+        (drop(0, "0SEND_F0"), "rank 0 sends to rank 1"),
+        (both(drop(0, "0SEND_F0"), drop(1, "1RECV_F0")), "1RECV_F0.* missing, repeated or not needed"),
+        (swap(1, "1RECV_F0", "1RECV_F1"), "rank 0 sends to rank 1"),
+        (swap(0, "0F0", "0SEND_F0"), "deadlocks: rank 0 at 0SEND_F0, rank 1 at 1F0"),
+        (swap(1, "1F0", "1B0"), "deadlocks: .*rank 1 at 1B0"),
+    ],
+)
+def test_checker_refuses(change, message):
+    order = broken(change)
+
+    with pytest.raises(ArgumentError, match=message):
+        check_order(order, [0, 1], 2)
+
+
+def test_receives_are_posted_in_the_order_of_the_sends():
+    order = {0: [Action.parse(t) for t in ("0F0", "0F1")], 1: [Action.parse(t) for t in ("1F1", "1F0")]}
+
+    assert str(with_messages(order, [0, 1])[1]) == "[1RECV_F0, 1RECV_F1, 1F1, 1F0]"
+    check(order, [0, 1], 2, trains=False)
+
+
+def test_waits_in_a_circle_are_found():
+    """Two ranks with two stages each, whose second computations come first."""
+    order = {0: [Action.parse(t) for t in ("2F0", "0F0")], 1: [Action.parse(t) for t in ("3F0", "1F0")]}
+
+    with pytest.raises(ArgumentError, match="deadlocks: rank 0 at 2F0, rank 1 at 3F0"):
+        check(order, [0, 1, 0, 1], 1, trains=False)
+
+
+@pytest.mark.parametrize("text", ["", "F0", "0X0", "0F", "0REDUCE_GRAD1", "0F0x"])
+def test_text_that_is_no_action(text):
+    with pytest.raises(ArgumentError, match="is not an action of a pipeline schedule"):
+        Action.parse(text)
+
+
+def test_actions_are_read_as_they_are_written():
+    for actions in with_messages(orders.one_forward_one_backward(3, 2), [0, 1, 2]).values():
+        assert [Action.parse(str(action)) for action in actions] == actions
