@@ -91,3 +91,19 @@ def test_a_rank_that_waits_for_a_message_of_a_failed_one_raises_at_once(early):
     with pytest.raises(ValueError, match="bad batch"):
         run_ranks(2, work, timeout=5)
     assert raised == ["rank 1 failed with ValueError: bad batch. Rank 0 cannot continue without it."] * 2
+
+
+def test_messages_go_to_receives_in_the_order_of_these():
+    def work(communicator):
+        if communicator.rank == 0:
+            for number in range(4):
+                communicator.send(np.full(2, number), 1)
+            return []
+        arrays = [np.empty(2, np.int64) for _ in range(4)]
+        works = [communicator.receive(array, 0) for array in arrays]
+        for number in (2, 3, 0, 0, 1):
+            works[number].wait()
+            assert works[number].is_completed()
+        return [array.tolist() for array in arrays]
+
+    assert run_ranks(2, work)[1] == [[number, number] for number in range(4)]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -22,8 +23,16 @@ from tenon.errors import CommunicatorError, RankFailedError
 
 Result = TypeVar("Result")
 Value = TypeVar("Value")
-#: The messages on their way, each with its description; None if a rank has failed.
-Mailbox: TypeAlias = "queue.Queue[tuple[str, np.ndarray] | None]"
+#: A message with its description; None if a rank has failed.
+Message: TypeAlias = tuple[str, np.ndarray] | None
+
+
+class Mailbox:
+    """Messages on their way from one rank to another, and the receives that wait for them, in order."""
+
+    def __init__(self) -> None:
+        self.messages: queue.Queue[Message] = queue.Queue()
+        self.posted: deque[_PendingReceive] = deque()
 
 
 class ThreadedWorld:
@@ -55,9 +64,9 @@ class ThreadedWorld:
     def mailbox(self, address: tuple[int, int, int]) -> Mailbox:
         """The messages of one sender, receiver and tag; both may ask for it first, at the same time."""
         with self._condition:
-            mailbox = self._mail.setdefault(address, queue.Queue())
+            mailbox = self._mail.setdefault(address, Mailbox())
             if self.failure is not None:
-                mailbox.put(None)
+                mailbox.messages.put(None)
             return mailbox
 
     def fail(self, rank: int, error: BaseException) -> None:
@@ -67,7 +76,7 @@ class ThreadedWorld:
                 self.failure = (rank, error)
             self._condition.notify_all()
             for mailbox in self._mail.values():
-                mailbox.put(None)
+                mailbox.messages.put(None)
         for group in self.groups:
             group.fail(rank, error)
 
@@ -152,7 +161,7 @@ class ThreadedCommunicator(Communicator):
 
     def perform_send(self, source: np.ndarray, text: str, to: int, tag: int) -> Work:
         """Put a copy into the receiver's mailbox."""
-        self.world.mailbox((self.rank, to, tag)).put((text, source.copy()))
+        self.world.mailbox((self.rank, to, tag)).messages.put((text, source.copy()))
         return Work(source)
 
     def perform_receive(self, target: np.ndarray, text: str, source: int, tag: int) -> Work:
@@ -180,40 +189,55 @@ class ThreadedCommunicator(Communicator):
 
 
 class _PendingReceive(Work):
-    """The handle of a receive from another thread."""
+    """The handle of a receive from another thread.
 
-    __slots__ = ("_address", "_mailbox", "_text", "_world")
+    Messages go to the receives of an address in the order in which these were posted, whichever is waited for
+    first, as in MPI.
+    """
+
+    __slots__ = ("_address", "_arrived", "_done", "_mailbox", "_text", "_world")
 
     def __init__(
         self, world: ThreadedWorld, address: tuple[int, int, int], target: np.ndarray, text: str
     ) -> None:
         super().__init__(target)
-        self._mailbox: Mailbox | None = world.mailbox(address)
+        self._mailbox = world.mailbox(address)
+        self._mailbox.posted.append(self)
+        self._arrived: Message = None
+        self._done = False
         self._address, self._text, self._world = address, text, world
 
     def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the array has arrived; RankFailedError after the timeout, or if a rank fails."""
-        if self._mailbox is not None:
-            source, to, tag = self._address
-            try:
-                message = self._mailbox.get(timeout=self._world.timeout)
-            except queue.Empty:
-                raise RankFailedError(
-                    f"rank {source} sent nothing with tag {tag} to rank {to} within"
-                    f" {self._world.timeout:g} s. Look for a send that is skipped."
-                ) from None
-            if message is None:
-                self._mailbox.put(None)
-                raise self._world.error_of(to)
-            text, sent = message
-            check_message(self._text, text, source)
-            self._mailbox = None
+        while not self._done and self._arrived is None:
+            message = self._next_message()
+            self._mailbox.posted.popleft()._arrived = message
+        if self._arrived is not None:
+            text, sent = self._arrived
+            check_message(self._text, text, self._address[0])
             np.copyto(self._result, sent)
+            self._done, self._arrived = True, None
         return self._result
+
+    def _next_message(self) -> Message:
+        source, to, tag = self._address
+        try:
+            message = self._mailbox.messages.get(timeout=self._world.timeout)
+        except queue.Empty:
+            raise RankFailedError(
+                f"rank {source} sent nothing with tag {tag} to rank {to} within"
+                f" {self._world.timeout:g} s. Look for a send that is skipped."
+            ) from None
+        if message is None:
+            self._mailbox.messages.put(None)
+            raise self._world.error_of(to)
+        return message
 
     def is_completed(self) -> bool:
         """Whether the array has been sent."""
-        return self._mailbox is None or not self._mailbox.empty()
+        if self._done or self._arrived is not None:
+            return True
+        return self._mailbox.posted.index(self) < self._mailbox.messages.qsize()
 
 
 def run_ranks(
