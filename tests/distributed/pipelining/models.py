@@ -10,12 +10,14 @@ from tenon.distributed.pipelining import (
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
     ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
 )
 from tenon.distributed.pipelining.schedules import PipelineScheduleSingle
 
 SINGLE = [ScheduleGPipe, Schedule1F1B]
-MULTI = [ScheduleLoopedBFS, ScheduleInterleaved1F1B]
+MULTI = [ScheduleLoopedBFS, ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble, ScheduleZBVZeroBubble]
 mse = nn.functional.mse_loss
 
 
@@ -54,30 +56,38 @@ class Result:
     """What the ranks of a pipeline have: output and losses of the last, gradients and stages of all."""
 
     def __init__(self, ranks):
-        self.output, self.losses = ranks[-1][:2]
-        self.others = [rank[0] for rank in ranks[:-1]]
         self.stages = dict(sorted((s.stage_index, s) for rank in ranks for s in rank[2]))
+        last = next(i for i, rank in enumerate(ranks) if any(stage.is_last for stage in rank[2]))
+        self.output, self.losses = ranks[last][:2]
+        self.others = [rank[0] for i, rank in enumerate(ranks) if i != last]
         self.gradients = gradients([s.submod for s in self.stages.values()])
         self.peaks = [stage.peak for stage in self.stages.values()]
 
 
-def local_stages(communicator, modules, size, group=None):
+def indices(cls, rank, stages, ranks):
+    """The stages of a rank."""
+    if cls is ScheduleZBVZeroBubble:
+        return [rank, stages - 1 - rank]
+    return range(rank, stages, ranks)
+
+
+def local_stages(communicator, modules, size, group=None, cls=None):
     return [
         PipelineStage(copy.deepcopy(modules[i]), i, len(modules), "cpu", group=group)
-        for i in range(communicator.rank, len(modules), size)
+        for i in indices(cls, communicator.rank, len(modules), size)
     ]
 
 
 def run(cls, modules, ranks, microbatches, args, target, loss=mse, evaluate=False, kwargs=None, **options):
-    """One step on ``ranks`` threads; the last stage's rank has to be the last."""
+    """One step on ``ranks`` threads."""
 
     def work(communicator):
-        stages = local_stages(communicator, modules, ranks)
+        stages = local_stages(communicator, modules, ranks, cls=cls)
         single = issubclass(cls, PipelineScheduleSingle)
         schedule = cls(stages[0] if single else stages, microbatches, loss_fn=loss, **options)
         losses = []
         step = schedule.eval if evaluate else schedule.step
-        last = communicator.rank == ranks - 1
+        last = any(stage.is_last for stage in stages)
         output = step(
             *(args if communicator.rank == 0 else ()),
             target=target if last else None,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenon.distributed.pipelining import orders
+from tenon.distributed.pipelining import orders, zero_bubble
 from tenon.distributed.pipelining.actions import Action, Kind, live_activations
 from tenon.distributed.pipelining.checking import check_order
 from tenon.distributed.pipelining.messages import with_messages
@@ -50,12 +50,34 @@ def test_schedules_of_several_stages_on_each_rank(ranks, local, microbatches):
     if microbatches % rounds:
         with pytest.raises(ArgumentError, match=f"multiple of the number of rounds \\({rounds}\\)"):
             orders.interleaved_1f1b(ranks, local, microbatches)
+        with pytest.raises(ArgumentError, match=f"Zero bubble .* number of rounds \\({rounds}\\)"):
+            zero_bubble.interleaved_zero_bubble(ranks, local, microbatches)
         return
     depth = orders.interleaved_1f1b(ranks, local, microbatches)
     check(depth, rank_of, microbatches)
     for rank, actions in depth.items():
         first = (local - 1) * (microbatches // rounds) + 2 * (ranks - 1 - rank)
         assert live_activations(actions) == min(first + 1, microbatches * local)
+
+    split = zero_bubble.interleaved_zero_bubble(ranks, local, microbatches)
+    check(split, rank_of, microbatches)
+    for rank, actions in split.items():
+        first = (local - 1) * (microbatches // rounds) + ranks - 1 - rank
+        assert live_activations(actions) <= min(first + 1 + rank, microbatches * local)
+
+
+@pytest.mark.together
+@pytest.mark.parametrize(
+    ("ranks", "microbatches"), cases([(1, 1), (2, 2), (2, 5), (3, 7)], [(r, m) for r, m in SIZES if r < 6])
+)
+def test_zero_bubble_on_a_v(ranks, microbatches):
+    rank_of = zero_bubble.placed_as_v(ranks)
+    order = zero_bubble.zero_bubble_v(ranks, microbatches)
+
+    assert [rank_of[s] for s in range(2 * ranks)] == [min(s, 2 * ranks - 1 - s) for s in range(2 * ranks)]
+    check(order, rank_of, microbatches)
+    check(orders.forward_order(rank_of, microbatches), rank_of, microbatches, trains=False)
+    assert all(live_activations(actions) <= min(2 * ranks, 2 * microbatches) for actions in order.values())
 
 
 def broken(change):

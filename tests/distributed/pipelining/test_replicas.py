@@ -16,11 +16,13 @@ from tenon.distributed.pipelining import (
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
     SplitPoint,
     pipeline,
 )
 from tenon.distributed.replicas.data_parallel import DistributedDataParallel
 from tenon.distributed.tensor import DTensor
+from tenon.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -62,6 +64,8 @@ CASES = [
     (ScheduleGPipe, "keep"),
     (ScheduleInterleaved1F1B, "ddp"),
     (ScheduleInterleaved1F1B, "parts"),
+    (ScheduleInterleavedZeroBubble, "ddp"),
+    (ScheduleInterleavedZeroBubble, "reshard"),
 ]
 
 
@@ -69,7 +73,7 @@ CASES = [
     ("cls", "kind"), [pytest.param(*c, marks=[] if c in CASES[:2] else [pytest.mark.slow]) for c in CASES]
 )
 def test_gradients_are_reduced_once_over_the_replicas(cls, kind):
-    several = cls is ScheduleInterleaved1F1B
+    several = cls in (ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble)
     modules = layers(4 if several else 2)
     x, y = batch(16)
     expected = copy.deepcopy(modules)
@@ -139,6 +143,46 @@ def test_gradients_of_a_step_that_is_not_synchronized_stay_on_the_rank():
         for found, both, mine, mean in zip(local, total, wanted, whole_batch, strict=True):
             torch.testing.assert_close(found, mine)
             torch.testing.assert_close(both, mean * 2)
+
+
+class Perceptron(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(6, 8), nn.Linear(8, 6)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+@pytest.mark.parametrize(
+    "cls", [Schedule1F1B, pytest.param(ScheduleInterleavedZeroBubble, marks=pytest.mark.slow)]
+)
+def test_stages_may_be_tensor_parallel(cls):
+    torch.manual_seed(0)
+    modules = [Perceptron() for _ in range(2 if cls is Schedule1F1B else 4)]
+    x, y = batch(8, 6)
+    wanted = plain(modules, x, y)[2]
+
+    def work(communicator):
+        mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "tp"))
+        plan = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        stages = [
+            PipelineStage(
+                parallelize_module(copy.deepcopy(modules[i]), mesh["tp"], plan),
+                i,
+                len(modules),
+                "cpu",
+                group=mesh.get_group("pp"),
+            )
+            for i in range(mesh.get_local_rank("pp"), len(modules), 2)
+        ]
+        cls(stages[0] if cls is Schedule1F1B else stages, 4, loss_fn=mse).step(x, target=y)
+        return {f"{s.stage_index}.{n}": whole(p.grad) for s in stages for n, p in s.submod.named_parameters()}
+
+    ranks = run_ranks(4, work)
+    found = ranks[0] | ranks[2]
+    assert_equal(found, {name: wanted[name] for name in found})
+    assert set(found) == set(wanted)
 
 
 def communicator_of_one(communicator):

@@ -14,7 +14,9 @@ from tenon.distributed.pipelining import (
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
     ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
 )
 from tenon.distributed.pipelining.microbatch import Replicate, TensorChunkSpec
 from tenon.distributed.pipelining.schedules import PipelineScheduleSingle, get_schedule_class
@@ -34,7 +36,8 @@ from models import MULTI, SINGLE, assert_equal, batch, layers, local_stages, mse
 
 SHAPES = [
     *[(cls, n, n, m) for cls in SINGLE for n, m in ((1, 3), (2, 2), (4, 8), (3, 1))],
-    *[(cls, r, n, m) for cls in MULTI for r, n, m in ((1, 2, 3), (2, 4, 4), (2, 6, 6), (4, 4, 4))],
+    *[(cls, r, n, m) for cls in MULTI[:3] for r, n, m in ((1, 2, 3), (2, 4, 4), (2, 6, 6), (4, 4, 4))],
+    *[(ScheduleZBVZeroBubble, r, 2 * r, m) for r, m in ((1, 3), (2, 4), (2, 2), (3, 6))],
 ]
 QUICK = {(Schedule1F1B, 4, 4, 8), (ScheduleGPipe, 2, 2, 2), *[(cls, 2, 4, 4) for cls in MULTI]}
 
@@ -52,6 +55,7 @@ def test_step_is_that_of_the_plain_model(cls, ranks, stages, microbatches):
 
     assert_equal(found.gradients, wanted)
     torch.testing.assert_close(found.output, output.detach())
+    assert not any(stage.fwd_cache or stage._late for stage in found.stages.values())
     assert len(found.losses) == microbatches and found.others == [None] * (ranks - 1)
     torch.testing.assert_close(torch.stack(found.losses).mean(), loss)
     if cls is ScheduleGPipe:
@@ -152,8 +156,9 @@ def cross_entropy(output, target):
     return nn.functional.cross_entropy(output["logits"], target)
 
 
+@pytest.mark.parametrize("cls", [Schedule1F1B, ScheduleInterleavedZeroBubble])
 @pytest.mark.parametrize("frozen", [None, 0, 1])
-def test_token_ids_frozen_stages_and_outputs_of_any_containers(frozen):
+def test_token_ids_frozen_stages_and_outputs_of_any_containers(frozen, cls):
     torch.manual_seed(0)
     modules = [Text(), Head()]
     if frozen is not None:
@@ -161,7 +166,7 @@ def test_token_ids_frozen_stages_and_outputs_of_any_containers(frozen):
     ids, target = torch.arange(8) % 10, torch.arange(8) % 3
     _output, loss, wanted = plain(modules, ids, target, cross_entropy)
 
-    found = run(Schedule1F1B, modules, 2, 4, (ids,), target, cross_entropy)
+    found = run(cls, modules, 2, 4, (ids,), target, cross_entropy)
 
     assert_equal(found.gradients, wanted)
     torch.testing.assert_close(torch.stack(found.losses).mean(), loss)
@@ -175,15 +180,18 @@ class Tripled(nn.Module):
         return x * 3
 
 
-@pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
-def test_other_dtypes_and_a_stage_without_parameters(kind):
+@pytest.mark.parametrize(
+    ("kind", "cls"),
+    [("float16", Schedule1F1B), ("bfloat16", ScheduleInterleavedZeroBubble), ("float64", Schedule1F1B)],
+)
+def test_other_dtypes_and_a_stage_without_parameters(kind, cls):
     dtype = getattr(torch, kind)
     one, two = layers(2)
     modules = [one.to(dtype), Tripled(), two.to(dtype)]
-    x, y = (t.to(dtype) for t in batch())
+    x, y = (t.to(dtype) for t in batch(9))
     _output, _, wanted = plain(modules, x, y)
 
-    found = run(Schedule1F1B, modules, 3, 4, (x,), y)
+    found = run(cls, modules, 3, 3, (x,), y)
 
     assert found.output.dtype is dtype
     for name, value in wanted.items():
@@ -199,7 +207,8 @@ class Checkpointed(nn.Module):
         return checkpoint(self.body, x, use_reentrant=False)
 
 
-def test_autocast_and_checkpointing_inside_of_stages():
+@pytest.mark.parametrize("cls", [Schedule1F1B, ScheduleInterleavedZeroBubble])
+def test_autocast_and_checkpointing_inside_of_stages(cls):
     modules = [Checkpointed(layer) for layer in layers(2)]
     x, y = batch()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -207,7 +216,7 @@ def test_autocast_and_checkpointing_inside_of_stages():
 
     def work(communicator):
         (stage,) = local_stages(communicator, modules, 2)
-        schedule = Schedule1F1B(stage, 2, loss_fn=lambda o, t: mse(o.float(), t))
+        schedule = cls(stage if cls is Schedule1F1B else [stage], 2, loss_fn=lambda o, t: mse(o.float(), t))
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = schedule.step(x, target=y)
         return found, {f"{stage.stage_index}.{n}": p.grad for n, p in stage.submod.named_parameters()}
@@ -338,6 +347,28 @@ def test_a_stage_may_pass_on_what_it_got():
     assert_equal(run(Schedule1F1B, modules, 4, 4, (x,), y).gradients, wanted)
 
 
+def test_outputs_of_any_layout_and_scalars_cross_stages():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Linear(5, 5)
+
+        def forward(self, x, total=0.0, row=None):
+            x = self.body(x)
+            return x.t().contiguous().t(), x.square().mean() + total, x[:1].expand(3, 5)
+
+    class End(Odd):
+        def forward(self, x, total, row):
+            return self.body(x) + total + row.mean()
+
+    torch.manual_seed(0)
+    modules = [Odd(), Odd(), End()]
+    x, y = batch()
+    _, _, wanted = plain(modules, x, y)
+
+    assert_equal(run(Schedule1F1B, modules, 3, 1, (x,), y).gradients, wanted)
+
+
 def test_loss_arguments_and_targets_in_containers():
     modules = layers(2)
     x, y = batch()
@@ -357,14 +388,29 @@ def test_loss_arguments_and_targets_in_containers():
 
 
 def test_gradients_of_weights_that_modules_leave_for_later():
-    called = []
-    stage = PipelineStage(nn.Linear(5, 5), 0, 1, "cpu", dw_builder=lambda: lambda: called.append(len(called)))
+    made, called = [], []
+
+    def builder():
+        made.append(number := len(made) + 1)
+        return lambda: called.append(number)
+
+    stage = PipelineStage(nn.Linear(5, 5), 0, 1, "cpu", dw_builder=builder)
     schedule = ScheduleGPipe(stage, 4, loss_fn=mse)
 
     schedule.step(batch()[0], target=batch()[1])
     schedule.eval(batch()[0])
 
-    assert called == [0, 1, 2, 3]
+    assert called == [1, 2, 3, 4]
+    with pytest.raises(
+        AssertionError, match="backward_weight_one_chunk for chunk 0 without first calling `backw"
+    ):
+        stage.backward_weight_one_chunk(0)
+    stage.has_backward = True
+    output = stage.forward_one_chunk(0, batch()[:1])
+    stage.backward_one_chunk(0, loss=output.sum(), full_backward=False)
+    assert len(made) == 5 and len(called) == 4
+    stage.backward_weight_one_chunk(0)
+    assert called == [1, 2, 3, 4, 5]
 
 
 # --- mistakes ---
@@ -407,6 +453,10 @@ def test_stages_that_do_not_fit_are_named():
     stage = PipelineStage(nn.Linear(5, 5), 0, 2, "cpu")
     with pytest.raises(ArgumentError, match=r"rank 0 of 1 got stages \[0\], but with 2 stages"):
         ScheduleGPipe(stage, 2)
+    with pytest.raises(
+        ArgumentError, match="ZBV requires exactly 2 stages per rank, but got 3 stages on 1 ranks"
+    ):
+        ScheduleZBVZeroBubble([PipelineStage(nn.Linear(5, 5), i, 3, "cpu") for i in range(3)], 2)
     with pytest.raises(ArgumentError, match="stages has to be a list"):
         ScheduleLoopedBFS(stage, 2)
     with pytest.raises(ArgumentError, match="different num_stages or groups"):
@@ -523,6 +573,7 @@ def test_a_rank_that_evaluates_while_another_one_trains_is_told():
 
 def test_schedules_by_name():
     assert get_schedule_class("1f1b") is Schedule1F1B
+    assert get_schedule_class("zbvzerobubble") is ScheduleZBVZeroBubble
     assert get_schedule_class("ScheduleInterleaved1F1B") is ScheduleInterleaved1F1B
     with pytest.raises(ArgumentError, match="Unknown schedule name 'x': there are GPipe, 1F1B"):
         get_schedule_class("x")

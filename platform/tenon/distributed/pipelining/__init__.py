@@ -1,6 +1,6 @@
 """``torch.distributed.pipelining``: models split into stages, one or several on each rank.
 
-Start reading at ``schedules.py`` (what a step does) and ``actions.py`` (what a schedule is); ``pipe.py``
+Start reading at ``schedule.py`` (what a step does) and ``actions.py`` (what a schedule is); ``pipe.py``
 splits models. The guide is docs/guide/pipeline-parallel.md.
 """
 
@@ -9,7 +9,9 @@ from tenon.distributed.pipelining.schedules import (
     Schedule1F1B,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
     ScheduleLoopedBFS,
+    ScheduleZBVZeroBubble,
 )
 from tenon.distributed.pipelining.split_points import SplitPoint, pipe_split
 from tenon.distributed.pipelining.stage import PipelineStage
@@ -20,7 +22,9 @@ __all__ = [
     "Schedule1F1B",
     "ScheduleGPipe",
     "ScheduleInterleaved1F1B",
+    "ScheduleInterleavedZeroBubble",
     "ScheduleLoopedBFS",
+    "ScheduleZBVZeroBubble",
     "SplitPoint",
     "build_stage",
     "pipe_split",

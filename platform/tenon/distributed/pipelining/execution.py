@@ -110,8 +110,10 @@ class Execution:
         assert number is not None  # of every computation
         if action.kind is Kind.FORWARD:
             self._compute_forward(stage, number)
+        elif action.kind is Kind.BACKWARD_WEIGHT:
+            stage.backward_weight_one_chunk(number)
         else:
-            self._compute_backward(stage, number)
+            self._compute_backward(stage, number, action.kind is Kind.BACKWARD)
 
     def _compute_forward(self, stage: PipelineStage, number: int) -> None:
         batch, index = self._batch, stage.stage_index
@@ -151,10 +153,10 @@ class Execution:
             return self._backward.pop((stage.stage_index + 1, number))
         return self._received(Action(stage.stage_index, Kind.RECV_B, number))
 
-    def _compute_backward(self, stage: PipelineStage, number: int) -> None:
+    def _compute_backward(self, stage: PipelineStage, number: int, full: bool) -> None:
         grads = self._gradients_of_outputs(stage, number)
         loss = self._batch.losses.get(number) if stage.is_last else None
-        found = stage.backward_one_chunk(number, loss, grads, self._batch.scale)
+        found = stage.backward_one_chunk(number, loss, grads, self._batch.scale, full)
         if loss is not None:
             self._batch.losses[number] = loss.detach()
         if not stage.is_first:

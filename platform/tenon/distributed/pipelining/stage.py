@@ -7,7 +7,9 @@ order; ``execution.py`` moves the tensors between the stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from tenon.device import Device
@@ -16,8 +18,9 @@ from tenon.distributed.messages.process_group import Group, member
 from tenon.distributed.pipelining.replicas import Replicas
 from tenon.distributed.tensor import DTensor
 from tenon.dtypes import dtype
+from tenon.engine.split_backward import SplitBackward
 from tenon.engine.types import Nested
-from tenon.errors import ArgumentError, GradError, ModuleError, ShapeError
+from tenon.errors import ArgumentError, GradError, ModuleError, OptionError, ShapeError
 from tenon.nn.module import Module
 from tenon.tensors.autograd.passes import backward
 from tenon.tensors.pytree import tree_iter, tree_map
@@ -88,8 +91,10 @@ class PipelineStage:
         """Whether the step that runs has backward passes."""
         self.fwd_cache: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
         """The inputs and outputs of the microbatches whose backward pass is to come."""
+        self._late: dict[int, Callable[[], object]] = {}
+        """What computes the gradients of weights of microbatches, where it has been put off."""
         self.peak = 0
-        """The largest number of microbatches that were in ``fwd_cache`` in the last step."""
+        """The largest number of microbatches whose activations were held in the last step."""
         self.outputs: dict[int, Nested] = {}
         """The outputs of the last stage, by microbatch."""
         self.replicas = Replicas(submodule)
@@ -110,6 +115,7 @@ class PipelineStage:
     def clear_runtime_states(self) -> None:
         """Forget the microbatches of the last step."""
         self.fwd_cache.clear()
+        self._late.clear()
         self.outputs.clear()
         self.peak = 0
         self.replicas = Replicas(self.submod)
@@ -144,7 +150,7 @@ class PipelineStage:
         if self.has_backward:
             received = [] if self.is_first else [t for t in args if isinstance(t, Tensor)]
             self.fwd_cache[fwd_chunk_id] = received, [] if self.is_last else list(output)
-            self.peak = max(self.peak, len(self.fwd_cache))
+            self.peak = max(self.peak, len(self.fwd_cache) + len(self._late))
         return output
 
     def backward_one_chunk(
@@ -153,25 +159,62 @@ class PipelineStage:
         loss: Tensor | None = None,
         grads: Sequence[Tensor | None] = (),
         scale: float = 1.0,
+        full_backward: bool = True,
     ) -> list[Tensor | None]:
         """Compute the gradients of microbatch ``bwd_chunk_id``; return those of the stage's inputs.
 
         The last stage starts from ``scale`` times its ``loss``, the others from ``grads``, the gradients of
-        their outputs. An input that does not require grad, or is not used, has None.
+        their outputs. An input that does not require grad, or is not used, has None. Without
+        ``full_backward``, gradients of weights are left to ``backward_weight_one_chunk``.
         """
-        inputs, ends, starts = self.take(bwd_chunk_id, loss, grads, scale)
-        if ends:
-            try:
-                with self.replicas.without_synchronization():
-                    backward(ends, starts)
-            except Exception as error:
-                self._note_backward(error, bwd_chunk_id)
-                raise
-        if self.dw_builder is not None:
-            self.dw_builder()()
-        return [tensor.grad for tensor in inputs]
+        inputs, ends, starts = self._take(bwd_chunk_id, loss, grads, scale)
+        wanted = [tensor for tensor in inputs if tensor.requires_grad]
+        splits = not full_backward and self.dw_builder is None
+        with self._in_backward(bwd_chunk_id):
+            if not splits and ends:
+                backward(ends, starts)
+                found = [tensor.grad for tensor in wanted]
+            elif wanted and ends:
+                split = SplitBackward(ends, starts, wanted)
+                found = [None if g is None else Tensor._of(g.raw, g._backend) for g in split.input_gradients]
+                self._late[bwd_chunk_id] = split.finish
+            else:
+                found = [None] * len(wanted)
+                self._late[bwd_chunk_id] = functools.partial(_backward_if_any, ends, starts)
+            if self.dw_builder is not None:
+                self._late[bwd_chunk_id] = self.dw_builder()
+            if full_backward:
+                self._late.pop(bwd_chunk_id, _nothing)()
+        gradient_of = dict(zip(map(id, wanted), found, strict=True))
+        return [gradient_of.get(id(tensor)) for tensor in inputs]
 
-    def take(
+    def backward_weight_one_chunk(self, bwd_chunk_id: int) -> None:
+        """Compute the gradients that ``backward_one_chunk`` has left.
+
+        Raises ``OptionError`` if it has not been called with ``full_backward=False``.
+        """
+        if bwd_chunk_id not in self._late:
+            raise OptionError(
+                f"stage {self.stage_index}: Attempted to run backward_weight_one_chunk for chunk"
+                f" {bwd_chunk_id} without first calling `backward_one_chunk(full_backward=False)`"
+            )
+        with self._in_backward(bwd_chunk_id):
+            self._late.pop(bwd_chunk_id)()
+
+    @contextlib.contextmanager
+    def _in_backward(self, number: int) -> Iterator[None]:
+        """Without reductions over replicas; errors name the stage."""
+        try:
+            with self.replicas.without_synchronization():
+                yield
+        except Exception as error:
+            error.add_note(
+                f"in the backward pass of stage {self.stage_index} of {self.num_stages},"
+                f" {type(self.submod).__name__}, for microbatch {number}"
+            )
+            raise
+
+    def _take(
         self, number: int, loss: Tensor | None, grads: Sequence[Tensor | None], scale: float
     ) -> tuple[list[Tensor], list[Tensor], list[Tensor | None]]:
         """The inputs of microbatch ``number``, and the tensors and gradients from which backward starts."""
@@ -187,12 +230,6 @@ class PipelineStage:
             return inputs, [loss], [loss.detach().new_full(loss.shape, scale)]
         pairs = [(o, g) for o, g in zip(outputs, grads, strict=True) if o.requires_grad and g is not None]
         return inputs, [o for o, _ in pairs], [g for _, g in pairs]
-
-    def _note_backward(self, error: Exception, number: int) -> None:
-        error.add_note(
-            f"in the backward pass of stage {self.stage_index} of {self.num_stages},"
-            f" {type(self.submod).__name__}, for microbatch {number}"
-        )
 
     # --- what crosses stages ---
 
@@ -223,6 +260,15 @@ class PipelineStage:
                 f" stage was built with {what}_args of {_listed(known)}. Split the batch into microbatches of"
                 f" that shape, or leave {what}_args out."
             )
+
+
+def _nothing() -> None:
+    """Nothing is left to do."""
+
+
+def _backward_if_any(ends: list[Tensor], starts: list[Tensor | None]) -> None:
+    if ends:
+        backward(ends, starts)
 
 
 def _detached(leaf: Nested) -> Nested:
