@@ -52,6 +52,8 @@ class ShardingFacts:
 
     #: ``in_parts(f, *args, **attrs)`` computes an op by others, where it has no sharding rule.
     in_parts: ClassVar[OpFunction | None] = None
+    #: A random op that reads the shape and dtype of its input only, so that nobody needs the values.
+    draws_by_shape: ClassVar[bool] = False
     #: A loss of class scores, or its gradient: inside of ``loss_parallel`` a plain target is replicated.
     is_class_loss: ClassVar[bool] = False
     #: ``masked(f, *args, start, size, **attrs)`` is for ops whose rule has a factor that is ``looked_up``.

@@ -20,6 +20,7 @@ class DropoutMask(Primitive):
     """
 
     kind = Kind.RANDOM
+    draws_by_shape = True
 
     def infer(self, x, *, p, shape=None):
         """``shape``."""

@@ -21,7 +21,9 @@ from tenon.distributed.tensor.placement_types import Partial, Placement, Replica
 from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient
 from tenon.engine.aval import Aval
 from tenon.errors import ArgumentError, ShapeError, UnsavableError, UnsupportedError
+from tenon.kernels.whole_arrays import beside
 from tenon.nn.parameter import Parameter
+from tenon.tensors.creation.create import legacy_tensor
 from tenon.tensors.tensor import Tensor
 
 __all__ = ["DTensor"]
@@ -159,7 +161,6 @@ class DTensor(Tensor, plain=True):
 
     @property
     def _local_tensor(self) -> Tensor:
-        self.raw.reduced = False  # who has the part may write into it
         return Tensor._of(self.raw.local, self.raw.backend.device)
 
     # --- conversions that would gather silently ---
@@ -182,6 +183,11 @@ class DTensor(Tensor, plain=True):
     def data_ptr(self) -> int:
         """Raise, as ``untyped_storage``."""
         raise self._refused("data_ptr()")
+
+    def new(self, *args: object, **kwargs: Any) -> Tensor:  # as the constructor ``Tensor`` takes them
+        """A tensor of this dtype on the mesh, replicated, from sizes or data."""
+        made: Tensor = beside(self, legacy_tensor(Tensor, args, kwargs, self.dtype))
+        return made
 
     def as_strided(self, *args: object, **kwargs: object) -> Any:  # never returns
         """Raise, as ``untyped_storage``."""

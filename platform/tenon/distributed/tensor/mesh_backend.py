@@ -190,7 +190,12 @@ class MeshBackend(Backend):
 
     def bind(self, op: Op) -> Kernel:
         """The kernel of ``op`` on sharded arrays."""
-        if isinstance(op, Composite) and op.kind is not Kind.ELEMENTWISE and not _has_rule(op):
+        if (
+            isinstance(op, Composite)
+            and op.kind is not Kind.ELEMENTWISE
+            and not _has_rule(op)
+            and op.in_parts is None
+        ):
             return super().bind(op)
         if op.kind is Kind.RANDOM:
             return Drawn(op, self)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
 import numpy.typing as npt
 
 from tenon.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard
 from tenon.engine.aval import Aval, Shape, contiguous_strides
 from tenon.engine.types import Array, NumpyDType, Operand
-from tenon.errors import ShapeError, ViewError
+from tenon.errors import ShapeError, UnsupportedError, ViewError
 
 if TYPE_CHECKING:
     from tenon.distributed.device_mesh import DeviceMesh
@@ -34,7 +35,6 @@ class ShardedArray:
         "dtype",
         "local",
         "placements",
-        "reduced",
         "shape",
     )
 
@@ -55,9 +55,6 @@ class ShardedArray:
         self.base = base
         #: Whether a view op had to communicate, so that this is a copy: the name of that op.
         self.copy_of_axis = ""
-        #: The sum of partial results, once an op has needed it: a further op takes it, here and in the
-        #: backward pass. False where that would be wrong, as others may write into ``local``.
-        self.reduced: ShardedArray | bool | None = False
 
     # --- what engine and methods read of an array ---
 
@@ -98,8 +95,6 @@ class ShardedArray:
 
     def like(self, local: Array, base: ShardedArray | None = None) -> ShardedArray:
         """An array with another ``local`` part and the same placements."""
-        if local is self.local:
-            self.reduced = False
         return ShardedArray(local, self.shape, self.placements, self.backend, base)
 
     def copy(self, order: str = "C") -> ShardedArray:
@@ -111,22 +106,21 @@ class ShardedArray:
         array: ShardedArray = self.backend.raw.cast(self, dtype=dtype)
         return array
 
+    def view(self, dtype: npt.DTypeLike) -> ShardedArray:
+        """The same bytes as another dtype of the same size; UnsupportedError for another size."""
+        if np.dtype(dtype).itemsize != self.itemsize:
+            raise UnsupportedError(
+                f"view({dtype}) of a sharded tensor of {self.dtype}: the dtypes have different sizes, so that"
+                " the last axis would change. View to_local() instead."
+            )
+        return self.like(self.local.view(dtype), self)
+
     def redistributed(self, placements: Placements, name: str = "redistribute") -> ShardedArray:
         """The same value by other placements; itself if they are the same. Collective."""
         if placements == self.placements:
             return self
         local = self.backend.redistribute(self, placements, name)
         return ShardedArray(local, self.shape, placements, self.backend)
-
-    def as_operand(self, placements: Placements, name: str) -> ShardedArray:
-        """``redistributed`` for an op that only reads; partial results are reduced once."""
-        partial = any(isinstance(p, Partial) for p in self.placements)
-        if self.reduced is False or placements == self.placements or not partial:
-            return self.redistributed(placements, name)
-        found = self.reduced
-        if not isinstance(found, ShardedArray) or found.placements != placements:
-            found = self.reduced = self.redistributed(placements, name)
-        return found
 
     @property
     def replicated(self) -> Placements:
@@ -158,9 +152,6 @@ class ShardedArray:
         return self
 
     def _refuse_copy(self) -> None:
-        """Raise if a change would be lost; called before each."""
-        if self.reduced is not False:
-            self.reduced = None
         if self.copy_of_axis:
             raise ViewError(
                 f"{self.copy_of_axis} of a sharded axis gathers it, so that the result is a copy: a change of"

@@ -15,7 +15,7 @@ from tenon.distributed.tensor.placement_types import Partial, Replicate
 from tenon.distributed.tensor.propagation import Choice, Spec, choose
 from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient, sharded_axes
 from tenon.engine.aval import Aval, aval_of
-from tenon.engine.op import Composite, Op
+from tenon.engine.op import Composite, Kind, Op
 from tenon.engine.sharding_rule import Factors, ShardingRule
 from tenon.engine.types import Arguments, Array, Attrs, Operand
 from tenon.errors import TenonWarning
@@ -48,7 +48,7 @@ class Sharded:
         rule, choice = self._choice(args, attrs)
         if rule is None or choice is None:
             assert self.parts is not None
-            result = self.parts(*args, **attrs)
+            result = self.parts(*map(self._whole_part, args), **attrs)
         else:
             result = self._run(rule, choice, args, attrs)
         if out is not None:
@@ -59,6 +59,14 @@ class Sharded:
     def _is_array(self, value: Operand) -> bool:
         """Whether ``value`` is an array of the device that all ranks have, not a number."""
         return isinstance(value, self.backend.device.array_type) and bool(value.ndim)  # type: ignore[attr-defined]
+
+    def _whole_part(self, a: Operand) -> Operand:
+        """``a`` for the parts of an elementwise op that is not linear: each part would reduce partial results
+        by itself."""
+        op = self.op
+        if op.kind is Kind.ELEMENTWISE and not op.linear and isinstance(a, ShardedArray):
+            return a.redistributed(of_gradient(a.placements), op.name)
+        return a
 
     def _choice(self, args: Arguments, attrs: Attrs) -> tuple[ShardingRule | None, Choice | None]:
         key = (
@@ -110,7 +118,7 @@ class Sharded:
         for a, placements in zip(args, choice.inputs, strict=True):
             if placements is not None and a.placements != placements:
                 moved = True
-                a = a.as_operand(placements, op.name)
+                a = a.redistributed(placements, op.name)
             parts.append(a.local if placements is not None else a)
         whole = None
         if rule.shape_attr:
@@ -137,7 +145,6 @@ class Sharded:
                 )
             )
             array = ShardedArray(local, shape, placed, backend)
-            _note_memory(array, args, parts)
             if op.view:
                 array.base = args[0]
                 array.copy_of_axis = op.name if moved else args[0].copy_of_axis
@@ -224,7 +231,8 @@ class Created:
 
 class Drawn:
     """The kernel of a random op: every rank draws the numbers of the whole array and keeps its own part, so
-    that the result depends on the seed only, not on the number of ranks."""
+    that the result depends on the seed only, not on the number of ranks. Values that the op reads are
+    gathered."""
 
     def __init__(self, op: Op, backend: MeshBackend) -> None:
         self.op, self.backend = op, backend
@@ -233,7 +241,10 @@ class Drawn:
         """Draw the whole, and return the part of this rank."""
         backend, device = self.backend, self.backend.device
         shape = attrs.get("shape")
-        whole = device.xp.broadcast_to(device.xp.zeros((), x.dtype), x.shape)
+        if self.op.draws_by_shape:
+            whole = device.xp.broadcast_to(device.xp.zeros((), x.dtype), x.shape)
+        else:
+            whole = x.redistributed(x.replicated, self.op.name).local
         drawn = backend.replicate(device.kernels[self.op](whole, **attrs))
         if shape is None or tuple(shape) == x.shape:  # type: ignore[arg-type]  # a shape, as the op's rule says
             return drawn.redistributed(of_gradient(x.placements), self.op.name)
@@ -252,18 +263,6 @@ def _without_looked_up(rule: ShardingRule, choice: Choice, placed: Placements) -
         Replicate() if isinstance(then, Partial) and now.is_shard(scores[1]) else then
         for now, then in zip(scores[0], placed, strict=True)
     )
-
-
-def _note_memory(array: ShardedArray, args: Arguments, parts: list[Operand]) -> None:
-    """Let ``array``, a result, keep its reduction if it is no view; otherwise ``args``, through which it can
-    be changed, may not keep theirs."""
-    local = array.local
-    if getattr(local, "base", None) is None and all(local is not part for part in parts):
-        array.reduced = None
-        return
-    for a in args:
-        if isinstance(a, ShardedArray):
-            a.reduced = False
 
 
 def _factor_sizes(rule: ShardingRule, args: Arguments) -> dict[object, int]:

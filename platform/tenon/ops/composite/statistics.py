@@ -137,7 +137,17 @@ class Logsumexp(Composite):
         if any(x.shape[a] == 0 for a in axes):
             return f.log(f.sum(f.exp(x), axes=axes, keepdims=keepdims))
         peak = f.amax(f.real(x) if is_complex(x) else x, axes=axes, keepdims=True)
-        peak = f.where(f.isfinite(peak), peak, 0.0)
+        return self._beyond(f, x, f.where(f.isfinite(peak), peak, 0.0), axes, keepdims)
+
+    def in_parts(self, f, x, *, axes, keepdims=False):
+        """As ``decompose``, with one use of the maximum, whose parts have to be brought together."""
+        if any(x.shape[a] == 0 for a in axes):
+            return f.log(f.sum(f.exp(x), axes=axes, keepdims=keepdims))
+        peak = f.amax(f.real(x) if is_complex(x) else x, axes=axes, keepdims=True)
+        return self._beyond(f, x, f.nan_to_num(peak, nan=0.0, high=0.0, low=0.0), axes, keepdims)
+
+    def _beyond(self, f, x, peak, axes, keepdims):
+        """The result from the maximum, or 0 where that is not finite."""
         total = f.log(f.sum(f.exp(f.sub(x, peak)), axes=axes, keepdims=keepdims))
         return f.add(total, f.reshape(peak, shape=tuple(total.shape)))
 
