@@ -55,7 +55,7 @@ def _polynomial(
         raise ArgumentError(
             f"special.{name}(): the degree is at most {_HIGHEST_DEGREE:,}, as each is a step, got {highest}"
         )
-    order = wrap(degrees, point.device)
+    order = n.to(tenon.int64) if isinstance(n, tenon.Tensor) else wrap(degrees, point.device)
     previous, current = ops.add(ops.mul(point, 0.0), 1.0), degree_one(point)
     result = ops.where(ops.eq(order, 0), previous, 0.0)
     for k in range(1, highest + 1):

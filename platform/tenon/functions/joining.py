@@ -17,6 +17,7 @@ from tenon.functions.predicates import is_tensor
 from tenon.kernels.promotion import result_type
 from tenon.kernels.shapes import broadcast_shapes as common_shape
 from tenon.kernels.shapes import normalize_axis
+from tenon.kernels.whole_arrays import beside
 from tenon.tensors.creation import create, triangle_indices
 from tenon.tensors.creation.factories import zeros
 from tenon.tensors.memory_overlap import refuse_overlap
@@ -289,7 +290,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         rows = np.fromiter(itertools.chain.from_iterable(choose(range(count), r)), np.int64).reshape(-1, r)
     if not rows.size:
         return input[:0].reshape(0, 1).expand(0, r)
-    indices = create.wrap(rows.reshape(-1), input.device)
+    indices = beside(input, create.wrap(rows.reshape(-1), input.device))
     return input.gather(0, indices).reshape(rows.shape)
 
 

@@ -13,6 +13,7 @@ from tenon.errors import ArgumentError, DTypeError, IndexRangeError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.functions.predicates import is_tensor
 from tenon.kernels.promotion import result_type
+from tenon.kernels.whole_arrays import beside
 from tenon.tensors.creation.create import as_tensor
 from tenon.tensors.wrong_arguments import only_numbers
 
@@ -186,8 +187,10 @@ def isin(
     """
     only_numbers(elements, test_elements)
     like: Any = elements if isinstance(elements, Value) else test_elements  # the one that is a tensor
-    x = elements if isinstance(elements, Value) else as_tensor(elements, device=like.device)
-    pool = test_elements if isinstance(test_elements, Value) else as_tensor(test_elements, device=like.device)
+    x, pool = (
+        e if isinstance(e, Value) else beside(like, as_tensor(e, device=like.device))
+        for e in (elements, test_elements)
+    )
     ordered = pool.reshape(-1).sort().values
     size = ordered.raw.shape[0]
     if not size:

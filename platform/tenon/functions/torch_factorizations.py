@@ -12,6 +12,7 @@ from tenon.compat.node_names import titled
 from tenon.errors import ArgumentError, GradError, ShapeError, UnsupportedError
 from tenon.functions import linalg
 from tenon.functions.derived import write_into
+from tenon.kernels.whole_arrays import beside
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.creation.random_factories import randn
 from tenon.tensors.named_results import named_result
@@ -97,7 +98,7 @@ def svd_lowrank(
     matrix = A if M is None else A - M.broadcast_to(A.raw.shape)
     wide = matrix.raw.shape[-2] < matrix.raw.shape[-1]
     tall = matrix.mH if wide else matrix
-    start = randn(tall.raw.shape[-1], q, dtype=tall.dtype, device=tall.device)
+    start = beside(tall, randn(tall.raw.shape[-1], q, dtype=tall.dtype, device=tall.device))
     basis = linalg.qr(tall @ start).Q
     for _ in range(niter):
         basis = linalg.qr(tall.mH @ basis).Q

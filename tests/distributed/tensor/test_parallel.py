@@ -53,9 +53,16 @@ def on_mesh(size, work):
 # --- training ---
 
 
-@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize(
-    "plan", [tensor_plan, sequence_plan, lambda: sequence_plan(False)], ids=["tensor", "sequence", "dtensors"]
+    "plan, tied",
+    [
+        (tensor_plan, True),
+        (sequence_plan, False),
+        pytest.param(tensor_plan, False, marks=pytest.mark.slow),
+        pytest.param(sequence_plan, True, marks=pytest.mark.slow),
+        pytest.param(lambda: sequence_plan(False), True, marks=pytest.mark.slow),
+    ],
+    ids=["tensor-tied", "sequence", "tensor", "sequence-tied", "dtensors-tied"],
 )
 def test_training_is_that_of_the_plain_model(plan, tied):
     base, data = transformer(tied=tied), batch()
@@ -194,7 +201,8 @@ LOSSES = {
 
 @pytest.mark.parametrize("options", LOSSES.values(), ids=LOSSES)
 @pytest.mark.parametrize("shape", [(7,), (5, 7), (2, 7, 3)], ids=str)
-def test_losses_of_split_classes(shape, options):
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_losses_of_split_classes(size, shape, options):
     torch.manual_seed(2)
     scores = torch.randn(*shape, requires_grad=True)
     target = torch.randint(0, 7, (shape[0], *shape[2:]) if len(shape) > 1 else ())
@@ -221,10 +229,9 @@ def test_losses_of_split_classes(shape, options):
             results.append((loss.full_tensor(), split.grad.full_tensor()))
         return results
 
-    for size in (2, 4):
-        for found, gradient in [r for results in run_ranks(size, work) for r in results]:
-            torch.testing.assert_close(found, expected)
-            torch.testing.assert_close(gradient, scores.grad)
+    for found, gradient in [r for results in run_ranks(size, work) for r in results]:
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(gradient, scores.grad)
 
 
 def test_targets_that_are_no_classes_are_named():
@@ -552,7 +559,9 @@ def check_sharded(sizes, names, plan, **options):
     return results[0][2]
 
 
-@pytest.mark.parametrize("plan", [tensor_plan, sequence_plan], ids=["tensor", "sequence"])
+@pytest.mark.parametrize(
+    "plan", [pytest.param(tensor_plan, marks=pytest.mark.slow), sequence_plan], ids=["tensor", "sequence"]
+)
 def test_sharded_data_parallel_and_tensor_parallel(plan):
     placements = check_sharded((2, 2), ("dp", "tp"), plan)
 
@@ -578,10 +587,6 @@ def test_sharded_data_parallel_and_tensor_parallel(plan):
 @pytest.mark.parametrize("keeps", [True, False], ids=["ZeRO-3", "ZeRO-2"])
 def test_all_kinds_of_data_parallel_and_tensor_parallel(sizes, names, plan, keeps):
     check_sharded(sizes, names, plan, reshard_after_forward=keeps)
-
-
-def test_replicas_shards_and_tensor_parallel():
-    check_sharded((2, 2, 2), ("replicate", "shard", "tp"), tensor_plan)
 
 
 def test_an_equal_part_of_another_mesh_belongs_to_this_one():

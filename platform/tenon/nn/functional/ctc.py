@@ -8,6 +8,7 @@ from operator import index
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon import dtypes
 from tenon.engine.op import table as f
+from tenon.kernels.whole_arrays import beside
 from tenon.nn.functional.arguments import reduction_of
 from tenon.ops.composite.loss import reduced
 from tenon.tensors.creation.create import as_tensor
@@ -33,7 +34,7 @@ def ctc_loss(
     """
     mode = reduction_of(None, None, reduction)
     inputs, labels = (
-        lengths if isinstance(lengths, Tensor) else as_tensor(lengths, dtype=dtypes.int64)
+        lengths if isinstance(lengths, Tensor) else beside(log_probs, as_tensor(lengths, dtype=dtypes.int64))
         for lengths in (input_lengths, target_lengths)
     )
     is_unbatched = log_probs.ndim == 2

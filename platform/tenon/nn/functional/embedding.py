@@ -23,6 +23,7 @@ from tenon.errors import (
     TenonWarning,
     UnsupportedError,
 )
+from tenon.kernels.whole_arrays import beside, gathered
 from tenon.nn.functional.arguments import refuse_integers
 from tenon.tensors.autograd.grad_mode import is_grad_enabled, no_grad
 from tenon.tensors.creation.ranges import arange
@@ -219,11 +220,13 @@ def bags_of(
     With ``include_last_offset``, that end is the last offset if ``ends_at_last_offset``, else the end of
     input."""
     if offsets is None:
-        return input.reshape(-1), arange(input.shape[0], device=input.device) * input.shape[1], input.numel()
+        starts = arange(input.shape[0], device=input.device) * input.shape[1]
+        return input.reshape(-1), beside(input, starts), input.numel()
     need_flags("embedding_bag", include_last_offset=include_last_offset)
     offsets = offsets.to(dtypes.int64)
     if offsets.numel() and offsets.device.type == "cpu" and WATCHERS.recorder is None:
-        _check_ends(int(offsets.raw[0]), int(offsets.raw[-1]), input.shape[0])
+        ends = gathered(offsets).raw
+        _check_ends(int(ends[0]), int(ends[-1]), input.shape[0])
     if not include_last_offset:
         return input, offsets, input.shape[0]
     if not offsets.numel():
@@ -244,7 +247,7 @@ def _bag_maxima(items: Tensor, counted: Tensor, starts: Tensor, end: int) -> Ten
     if int(counts.min()) == width:  # bags of one size: the rows need no padding
         table, present = (v[:end].reshape(-1, width, v.shape[1]) for v in (items, counted))
     else:
-        positions = arange(width, device=items.device)
+        positions = beside(counts, arange(width, device=items.device))
         inside = f.lt(positions, counts.unsqueeze(1))
         index = f.where(inside, starts.unsqueeze(1) + positions, 0)
         table, present = items[index], inside.unsqueeze(2) & counted[index]

@@ -9,6 +9,7 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
+from tenon.kernels.whole_arrays import beside
 from tenon.nn.functional.arguments import reduction_of, refuse_integers, without_gradient
 from tenon.nn.functional.distance import pairwise_distance
 from tenon.nn.functional.loss import extent
@@ -157,7 +158,7 @@ def multi_margin_loss(
     terms = terms if p == 1 else terms * terms
     if weight is not None:
         terms = terms * weight[index]
-    wrong = f.ne(arange(classes, device=x.device), index)
+    wrong = f.ne(beside(index, arange(classes, device=x.device)), index)
     losses = f.where(wrong, terms, 0.0).sum(1) / classes
     return _reduce(losses.reshape(target.shape) if mode == "none" else losses, mode)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import tenon.ops  # noqa: F401 - fills the op table
 from tenon.engine.op import table as f
 from tenon.errors import AttentionError, DTypeError, ModuleError, PaddingMaskError, TenonWarning
+from tenon.kernels.whole_arrays import beside
 from tenon.nn.functional.attention import scaled_dot_product_attention
 from tenon.nn.functional.dropout import dropout
 from tenon.nn.functional.linear import linear
@@ -236,7 +237,8 @@ def _keys_and_values(
             x = f.cat(x, bias.expand(1, batch, heads * depth), axis=0)
         x = _heads(x, heads) if static is None else _static(static, f"static_{name[0]}", sizes)
         if add_zero:
-            x = f.cat(x, zeros((batch, heads, 1, depth), dtype=x.dtype, device=x.device), axis=2)
+            none = zeros((batch, heads, 1, depth), dtype=x.dtype, device=x.device)
+            x = f.cat(x, beside(x, none), axis=2)
         results.append(x)
     return results[0], results[1]
 

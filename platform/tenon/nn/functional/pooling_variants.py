@@ -13,6 +13,7 @@ from tenon.engine.aval import refuse_kinds
 from tenon.engine.op import table as f
 from tenon.engine.types import Nested
 from tenon.errors import DTypeError, IndexRangeError, ModuleValueError, ShapeError
+from tenon.kernels.whole_arrays import beside
 from tenon.nn.functional.arguments import PerAxis, per_axis, refuse_integers, refuse_short_integers
 from tenon.nn.functional.pooling import (
     OutputSize,
@@ -167,7 +168,7 @@ def _fractional(
         output_size = tuple(int(n * r) for n, r in zip(x.raw.shape[2:], ratios, strict=True))
     sizes = _exactly(output_size, rank, "output_size", name)
     if samples is None:
-        samples = rand(*x.raw.shape[:2], rank, dtype=x.dtype, device=x.device)
+        samples = beside(x, rand(*x.raw.shape[:2], rank, dtype=x.dtype, device=x.device))
     elif samples.raw.shape[:1] > x.raw.shape[:1]:
         samples = samples[: x.raw.shape[0]]  # PyTorch accepts more rows than samples, and ignores them
     indices = f.fractional_max_pool_indices(x.detach(), samples.detach(), kernel=kernel, sizes=sizes)

@@ -12,6 +12,7 @@ from tenon.compat.rerouting import register
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.contraction import var_mean
 from tenon.functions.searching import searchsorted
+from tenon.kernels.whole_arrays import beside
 from tenon.nn import functional as F
 from tenon.nn.functional.dropout import native_dropout
 from tenon.nn.functional.embedding import bags_of
@@ -119,7 +120,7 @@ def embedding_bag(
     with no_grad():
         _, starts, end = bags_of(flat, offsets, include_last_offset, padding_idx is None and mode != 2)
         sizes = zeros_like(starts).to(indices.dtype)
-        positions = arange(flat.numel(), device=flat.device)
+        positions = beside(flat, arange(flat.numel(), device=flat.device))
         bags = searchsorted(starts, positions, right=True) - 1
         counted = positions < end if padding_idx is None else flat != padding_idx % weight.shape[0]
         if mode != 0:
@@ -136,7 +137,8 @@ def _maxima(flat: Tensor, weight: Tensor, out: Tensor, bags: Tensor, counted: Te
     bags."""
     hits = (weight[flat] == out[bags]) & counted.unsqueeze(1)
     last = flat.numel()
-    positions = arange(last, device=flat.device).unsqueeze(1).where(hits, tensor(last, device=flat.device))
+    positions = beside(flat, arange(last, device=flat.device))
+    positions = positions.unsqueeze(1).where(hits, tensor(last, device=flat.device))
     first = positions.new_full(out.shape, last)
     first = first.scatter_reduce(0, bags.unsqueeze(1).expand_as(positions), positions, "amin")
     rows = F.pad(flat, (0, 1))

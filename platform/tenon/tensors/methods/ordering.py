@@ -191,6 +191,7 @@ class Ordering(Family):
             raise DTypeError(
                 f"bincount adds real weights, not {weights.dtype}; count real and imaginary parts."
             )
-        counts = np.bincount(host, None if weights is None else weights.raw, minlength)
+        given = None if weights is None else weights._backend.to_host(weights.raw)
+        counts = np.bincount(host, given, minlength)
         own = weights is not None and weights.raw.dtype == np.float32
         return from_backend_array(self, counts.astype(np.float32) if own else counts)

@@ -15,6 +15,7 @@ from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
 from tenon.kernels.shapes import AxisError, normalize_axis
+from tenon.kernels.whole_arrays import gathered
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 
@@ -131,7 +132,7 @@ class Splitting(Family):
                     "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or"
                     f" one-dimensional tensor, but got a tensor with {indices_or_sections.raw.ndim} dims"
                 )
-            indices_or_sections = indices_or_sections.tolist()
+            indices_or_sections = gathered(indices_or_sections).tolist()
         if isinstance(indices_or_sections, int):
             if indices_or_sections <= 0:
                 raise ShapeError(f"number of sections must be larger than 0, got {indices_or_sections}")

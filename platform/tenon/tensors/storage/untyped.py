@@ -51,6 +51,11 @@ def memory_of(raw: Array) -> tuple[Array, int]:
     owner = raw
     while hasattr(getattr(owner, "base", None), "__array_interface__"):
         owner = owner.base
+    if not hasattr(owner, "transpose"):
+        raise UnsupportedError(
+            f"the memory of {raw!r} is on several ranks: resize_(), as_strided() and the like are for tensors"
+            " that are whole. Use full_tensor(), or to_local() for this rank's part."
+        )
     axes = sorted(range(owner.ndim), key=lambda axis: -owner.strides[axis])
     ordered = owner.transpose(axes)
     if not ordered.flags.c_contiguous:
