@@ -9,6 +9,13 @@ pytestmark = pytest.mark.together
 
 class TestFakeBackend(BackendSuite):
     backend = "fake"
+    wide, narrow = ("float32",), ("bfloat16",)
+
+    @pytest.mark.slow  # the same kernels, over arrays of other dtypes
+    @pytest.mark.parametrize("name", NAMES)
+    def test_values_of_other_dtypes(self, name):
+        self.wide, self.narrow = ("float64",), ("float16",)
+        super().test_values(name)
 
     @pytest.mark.slow  # those of the samples' values reach every kernel
     @pytest.mark.parametrize("name", NAMES)

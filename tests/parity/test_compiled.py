@@ -45,7 +45,9 @@ def test_more_programs_compute_what_the_functions_do():
     assert not as_by_users(drawn(150, seed=4))
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+@pytest.mark.parametrize(
+    "dtype", ["uint8", *(pytest.param(name, marks=pytest.mark.slow) for name in ("int8", "int16", "int32"))]
+)
 def test_programs_compare_integers_with_the_true_value_of_a_number(dtype):
     x = tenon.tensor([0, 100, 127], dtype=getattr(tenon, dtype))
 

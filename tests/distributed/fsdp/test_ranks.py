@@ -40,7 +40,8 @@ if communicator.rank == 0:
 @pytest.mark.parametrize(
     ("size", "communicator"),
     [
-        (2, "mpi"),
+        # On two ranks by default: modules large enough for memory that the ranks share, below.
+        pytest.param(2, "mpi", marks=pytest.mark.slow),
         pytest.param(4, "mpi", marks=pytest.mark.slow),
         pytest.param(3, "mpi-messages", marks=pytest.mark.slow),
         pytest.param(8, "mpi", marks=pytest.mark.slow),

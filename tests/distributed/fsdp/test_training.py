@@ -35,8 +35,18 @@ ARRANGEMENTS = {
 }
 
 
-@pytest.mark.parametrize("recompute", [False, True])
-@pytest.mark.parametrize("arrangement", ARRANGEMENTS)
+@pytest.mark.parametrize(
+    ("arrangement", "recompute"),
+    [
+        *((name, False) for name in ARRANGEMENTS),
+        ("released after every forward", True),
+        *(
+            pytest.param(name, True, marks=pytest.mark.slow)
+            for name in ARRANGEMENTS
+            if name != "released after every forward"
+        ),
+    ],
+)
 def test_losses_and_weights_are_those_of_plain_training(arrangement, recompute):
     size, sizes, options = ARRANGEMENTS[arrangement]
     base = net(recompute=recompute)

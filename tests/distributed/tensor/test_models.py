@@ -78,8 +78,18 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", MODELS)
+#: Layouts that each model is trained in by default; the others differ in the mesh's shape alone.
+USUAL = {"data and parameters", "grid"}
+CASES = [
+    pytest.param(
+        kind, layout, marks=[] if layout in USUAL or kind == next(iter(MODELS)) else [pytest.mark.slow]
+    )
+    for kind in MODELS
+    for layout in LAYOUTS
+]
+
+
+@pytest.mark.parametrize(("kind", "layout"), CASES)
 def test_training_is_that_of_plain_tensors(kind, layout):
     create, draw, count, classes = MODELS[kind]
     sizes, data, parameters = LAYOUTS[layout]

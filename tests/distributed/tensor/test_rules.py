@@ -97,7 +97,7 @@ def compare(mesh, op, sample, placed, expected, found):
 
 @pytest.mark.together
 @pytest.mark.parametrize(
-    "most", [12, pytest.param(None, marks=pytest.mark.slow)], ids=["12 calls", "all calls"]
+    "most", [4, pytest.param(None, marks=pytest.mark.slow)], ids=["4 calls", "all calls"]
 )
 @pytest.mark.parametrize("name", OPS)
 def test_results_on_sharded_arrays_are_those_on_whole_ones(name, most):
