@@ -42,6 +42,10 @@ class ShapeError(TenonError, RuntimeError, ValueError):
     """Shapes, axes or sizes do not fit the operation."""
 
 
+class NumberOverflowError(ArgumentError, OverflowError):
+    """A Python integer has more than 64 bits, or more than its place holds."""
+
+
 class DivisionByZeroError(TenonError, ZeroDivisionError, RuntimeError):
     """An integer was divided by zero."""
 

@@ -6,7 +6,7 @@ import pytest
 
 import tenon
 import tenon.nn.functional as F
-from tenon.errors import DivisionByZeroError, DTypeError, UnsupportedDTypeError
+from tenon.errors import DivisionByZeroError, DTypeError, NumberOverflowError, UnsupportedDTypeError
 
 pytestmark = pytest.mark.together
 
@@ -55,6 +55,66 @@ def test_what_an_integer_dtype_cannot_hold_is_not_written(write, value):
         (DTypeError, OverflowError, ValueError), match=r"without overflow|cannot convert float"
     ):
         write(value)
+
+
+LONG = (2**64, 2**70, -(2**63) - 1, -(2**70), 10**5000, -(10**400))
+PLACES = {
+    "tensor": lambda v: tenon.tensor(v),
+    "tensor of a list": lambda v: tenon.tensor([1, v]),
+    "tensor of integers": lambda v: tenon.tensor([[v]], dtype=tenon.uint8),
+    "as_tensor": lambda v: tenon.as_tensor((v, 2)),
+    "new_tensor": lambda v: WHOLE.new_tensor([v]),
+    "full": lambda v: tenon.full((2,), v),
+    "full of floats": lambda v: tenon.full((2,), v, dtype=tenon.float64),
+    "full of booleans": lambda v: tenon.full((2,), v, dtype=tenon.bool),
+    "fill_": lambda v: HALF.clone().fill_(v),
+    "x[0] = v": lambda v: assigned(tenon.ones(3), 0, v),
+    "masked_fill": lambda v: tenon.ones(3).masked_fill(MASK, v),
+    "scatter": lambda v: tenon.ones(3).scatter(0, FIRST, v),
+    "arange": lambda v: tenon.arange(v, v),
+    "arange of floats": lambda v: tenon.arange(v, v, dtype=tenon.float32),
+    "linspace": lambda v: tenon.linspace(0, v, 3),
+    "sum": lambda v: WHOLE + v,
+    "quotient of bfloat16": lambda v: tenon.ones(3, dtype=tenon.bfloat16) / v,
+    "sum of booleans": lambda v: MASK + v,
+    "clamp": lambda v: WHOLE.clamp(max=v),
+    "addcmul": lambda v: tenon.addcmul(WHOLE, WHOLE, WHOLE, value=v),
+    "threshold": lambda v: F.threshold(WHOLE, v, 1),
+    "compiled": lambda v: tenon.compile(lambda x: x * v)(WHOLE),
+}
+
+
+@pytest.mark.parametrize("value", LONG, ids=lambda value: f"{value.bit_length()} bits")
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_an_integer_of_more_than_64_bits_is_refused(place, value):
+    with pytest.raises(NumberOverflowError, match=r"Overflow when unpacking long long: .*Pass"):
+        place(value)
+
+
+@pytest.mark.parametrize("value", [2**63, 2**64 - 1])
+def test_an_integer_between_the_ranges_of_int64_and_uint64_is_never_rounded_silently(value):
+    for data in (value, [1, value], [-1, value]):
+        with pytest.raises(NumberOverflowError, match=f"to type int64 without overflow: {value}"):
+            tenon.tensor(data)
+        with pytest.raises(NumberOverflowError, match=f"to type int32 without overflow: {value}"):
+            tenon.tensor(data, dtype=tenon.int32)
+    assert tenon.tensor([1, value], dtype=tenon.uint64).tolist() == [1, value]
+    assert tenon.tensor([-1, value], dtype=tenon.uint64).tolist() == [2**64 - 1, value]
+    for kind in (tenon.float64, tenon.bfloat16):
+        rounded = float(tenon.tensor(float(value), dtype=kind))
+        assert tenon.tensor([value, 0], dtype=kind).tolist() == [rounded, 0]
+        assert tenon.full((1,), value, dtype=kind).tolist() == [rounded]
+        assert tenon.zeros(2, dtype=kind).masked_fill(tenon.tensor([True, False]), value)[0] == rounded
+        assert (tenon.zeros(1, dtype=kind) + value).tolist() == [rounded]
+    assert tenon.zeros(1, dtype=tenon.bool).masked_fill(tenon.tensor([True]), value).tolist() == [True]
+    with pytest.raises(DTypeError, match=f"value {2**63} cannot be converted to type int64 without"):
+        tenon.arange(2**63 - 2, 2**63)
+
+
+def test_ranges_of_floats_are_counted_in_floats():
+    for kind in (tenon.float32, tenon.int32, tenon.uint8):
+        assert tenon.arange(2**62 - 2, 2**62, dtype=kind).shape == (0,)
+    assert tenon.arange(2**62 - 2, 2**62).tolist() == [2**62 - 2, 2**62 - 1]
 
 
 @pytest.mark.parametrize("operation", OPERANDS.values(), ids=OPERANDS)

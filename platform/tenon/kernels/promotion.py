@@ -18,7 +18,7 @@ from tenon.engine.op import Op, table
 from tenon.engine.operands import type_name
 from tenon.engine.types import Operand
 from tenon.engine.value import Value
-from tenon.errors import DTypeError
+from tenon.errors import DTypeError, NumberOverflowError
 
 
 def number_dtype(number: object) -> dtype:
@@ -110,6 +110,16 @@ def _exceeds(kind: np.dtype, args: tuple[Operand, ...]) -> bool:
     return any(isinstance(a, int) and not low <= a <= high for a in args)
 
 
+def need_64_bits(number: Operand) -> None:
+    """Raise NumberOverflowError for integers that neither int64 nor uint64 holds, as PyTorch does."""
+    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
+        shown = "an integer" if number.bit_length() > 256 else number
+        raise NumberOverflowError(
+            f"Overflow when unpacking long long: {shown} of {number.bit_length()} bits, where a number has 64"
+            " at most. Pass a float if its rounding will do."
+        )
+
+
 def _wrapped(number: int, to: dtype) -> Operand:
     """Return ``number`` wrapped around to the range of the integer dtype ``to``, as in PyTorch."""
     limits = np.iinfo(to.numpy)
@@ -120,6 +130,7 @@ def _wrapped(number: int, to: dtype) -> Operand:
 
 def convert_number(number: Operand, to: dtype) -> complex | np.generic:
     """Convert a Python number to the category of ``to``, so that NumPy treats it as weakly typed there."""
+    need_64_bits(number)
     if to.category == INTEGER and isinstance(number, (float, complex)):
         raise DTypeError(
             f"value {number!r} cannot be converted to type {to} without loss; cast the tensor to a float"
@@ -128,7 +139,8 @@ def convert_number(number: Operand, to: dtype) -> complex | np.generic:
     if to.category == INTEGER:
         return _wrapped(int(number), to)
     if to is dtypes.bfloat16 and not isinstance(number, complex):
-        return to.numpy.type(number)  # ml_dtypes' arrays do not support NumPy's weak typing of Python numbers
+        # ml_dtypes' arrays do not support NumPy's weak typing of Python numbers, nor integers beyond int64.
+        return to.numpy.type(float(number))
     if to.category == FLOATING:
         return float(number) if not isinstance(number, complex) else number
     if to.category == COMPLEX:
@@ -154,7 +166,8 @@ def holds(kind: np.dtype, value: Operand) -> bool:
 
 
 def need_fit(value: Operand, kind: np.dtype) -> None:
-    """Raise DTypeError unless ``kind`` holds ``value``."""
+    """Raise DTypeError unless ``kind`` holds ``value``, and NumberOverflowError if 64 bits do not."""
+    need_64_bits(value)
     if not holds(kind, value):
         raise DTypeError(
             f"value {value!r} cannot be converted to type {FROM_NUMPY[kind].name} without overflow"
@@ -178,4 +191,8 @@ def fitted(value: Operand, kind: np.dtype) -> Operand:
     need_fit(value, kind)
     if kind.kind == "u" and isinstance(value, int) and value < 0:
         return value % (1 << 8 * kind.itemsize)
-    return value.real if isinstance(value, complex) and kind.kind not in "cb" else value
+    if kind.kind == "b":
+        return bool(value)
+    if isinstance(value, int) and value >= 1 << 63 and kind.kind not in "iuc":
+        return float(value)  # ml_dtypes converts integers by way of int64
+    return value.real if isinstance(value, complex) and kind.kind != "c" else value

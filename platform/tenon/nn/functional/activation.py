@@ -8,7 +8,7 @@ import tenon.ops  # noqa: F401 - fills the op table
 from tenon.compat.node_names import titled
 from tenon.engine.op import table as f
 from tenon.errors import ArgumentError, DTypeError, GradError, ModuleValueError, ShapeError
-from tenon.kernels.promotion import need_fit
+from tenon.kernels.promotion import need_64_bits, need_fit
 from tenon.nn.functional.arguments import axis_of, in_dtype, refuse_integers
 from tenon.ops.dtype_queries import is_complex
 from tenon.tensors.creation.factories import written
@@ -201,8 +201,11 @@ def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
     """``input`` where it is above ``threshold``, else ``value``."""
+    for number in (threshold, value):
+        need_64_bits(number)
     attrs = {"threshold": float(threshold), "value": float(value)}
     if input.raw.dtype.kind in "iu":
+        need_fit(threshold, input.raw.dtype)
         need_fit(value, input.raw.dtype)
         attrs["value"] = int(value)
     if inplace and 0 in input.stride():  # idempotent, so that an expanded tensor is allowed, as in PyTorch

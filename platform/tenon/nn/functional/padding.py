@@ -37,7 +37,9 @@ def pad(
     pairs = list(zip(widths[::2], widths[1::2], strict=True))
     if mode == "constant":
         all_pairs = [(0, 0)] * (rank - len(pairs)) + pairs[::-1]
-        return f.pad(input, widths=tuple(all_pairs), value=fitted(value or 0, input.raw.dtype))
+        kind = input.raw.dtype
+        fill = float(value) if isinstance(value, int) and kind.kind not in "iu" else value or 0
+        return f.pad(input, widths=tuple(all_pairs), value=fitted(fill, kind))
     if mode not in ("reflect", "replicate", "circular"):
         raise UnsupportedError(f"Unrecognised padding mode {mode}")
     if value is not None and value != 0:

@@ -6,6 +6,7 @@ The dtype is PyTorch's: Python floats have the default dtype, NumPy numbers the 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,8 +14,8 @@ import numpy as np
 from tenon import dtypes
 from tenon.dtypes import FROM_NUMPY, dtype
 from tenon.engine.value import Value
-from tenon.errors import ArgumentError, DTypeError
-from tenon.kernels.promotion import need_fit
+from tenon.errors import DTypeError, NumberOverflowError
+from tenon.kernels.promotion import holds, need_fit
 
 if TYPE_CHECKING:
     from tenon.dtypes import DTypeLike
@@ -37,6 +38,8 @@ def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
         try:
             return np.array(data, target, order="C")
         except (TypeError, ValueError) as error:
+            if target == dtypes.bfloat16.numpy and _first_non_number(data) is None:
+                return np.array(data, np.float64, order="C").astype(target)  # integers beyond int64
             raise _not_data(data, error) from None
     try:
         array = np.array(data, order="C")
@@ -46,6 +49,12 @@ def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
         raise ValueError(f"could not determine the shape of object type '{type(data).__name__}'") from error
     if array.size == 0 and array.dtype.kind == "f":
         return array.astype(dtypes.get_default_dtype().numpy)
+    if array.dtype.kind == "f" and array.size and all(issubclass(each, int) for each in types):
+        raise _too_large(data, dtypes.int64.numpy)  # NumPy rounds integers that no dtype holds together
+    if array.dtype == object and _first_non_number(data) is None:
+        if not any(issubclass(each, float) for each in types):
+            raise _too_large(data, dtypes.int64.numpy)
+        array = array.astype(np.float64)  # integers beyond 64 bits among floats
     if array.dtype not in FROM_NUMPY:
         raise _not_data(data, None)
     if any(issubclass(each, (np.ndarray, np.generic)) for each in types):
@@ -54,13 +63,17 @@ def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
         plain = dtypes.get_default_dtype()
         return array.astype((plain if array.dtype.kind == "f" else plain.to_complex()).numpy)
     if array.dtype == np.uint64:
-        raise ArgumentError(f"Overflow when unpacking long long: {array.max()} is not a 64-bit integer.")
+        raise _too_large(data, dtypes.int64.numpy)
     return array
 
 
 def _integers(data: object, target: np.dtype) -> np.ndarray:
     """Convert ``data`` to integers: floats are truncated, negative numbers wrap in unsigned dtypes."""
     array = np.array(data)
+    if array.dtype.kind == "f" and array.size and all(issubclass(each, int) for each in _types_in(data)):
+        if any(not holds(target, number) for number in _integers_in(data)):
+            raise _too_large(data, target)
+        return (np.array(data, object) % (1 << 64)).astype(np.uint64).astype(target, order="C")
     if array.dtype.kind in "fcb":
         if array.dtype.kind == "f" and array.size:
             for end in (array.min(), array.max()):  # NaN if there is one
@@ -72,9 +85,33 @@ def _integers(data: object, target: np.dtype) -> np.ndarray:
         limits = np.iinfo(target)
         low = -int(limits.max) if target.kind == "u" else int(limits.min)
         if int(array.min()) < low or int(array.max()) > limits.max:
-            raise ArgumentError(f"value cannot be converted to type {target} without overflow: {data!r:.80}")
+            raise _too_large(data, target)
         return array.astype(target, order="C")
-    return np.array(data, target, order="C")
+    try:
+        return np.array(data, target, order="C")
+    except OverflowError:
+        raise _too_large(data, target) from None
+
+
+def _too_large(data: object, target: np.dtype) -> NumberOverflowError:
+    """Create the error for nested sequences with an integer that ``target`` does not hold."""
+    number = next(each for each in _integers_in(data) if not holds(target, each))
+    bits = number.bit_length()
+    shown = f"an integer of {bits} bits" if bits > 256 else number
+    return NumberOverflowError(
+        f"Overflow when unpacking long long: value cannot be converted to type {target} without overflow:"
+        f" {shown}. Pass dtype= of a type that holds it, or a float if its rounding will do."
+    )
+
+
+def _integers_in(data: object) -> Iterator[int]:
+    if isinstance(data, (list, tuple)):
+        for each in data:
+            yield from _integers_in(each)
+    elif isinstance(data, (int, np.integer)):
+        yield int(data)
+    elif isinstance(data, np.ndarray):
+        yield from map(int, data.ravel())
 
 
 def _not_data(data: object, error: Exception | None) -> Exception:

@@ -14,7 +14,7 @@ from tenon import dtypes
 from tenon.compat.rerouting import register
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
-from tenon.kernels.promotion import fitted
+from tenon.kernels.promotion import fitted, need_64_bits, need_fit
 from tenon.tensors.creation.create import wrap
 from tenon.tensors.creation.factories import kind_of, written
 from tenon.tensors.layout import with_layout
@@ -62,10 +62,12 @@ def arange(
     first, last = (0, _number(start)) if end is None else (_number(start), _number(end))
     gap = _number(step)
     kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, first, last, gap)
+    for number in (first, last, gap):
+        need_64_bits(number)
     if not (math.isfinite(first) and math.isfinite(last)):
         raise ArgumentError(f"unsupported range: {first} -> {last}")
-    if kind == dtypes.int64:  # PyTorch counts in integers here, in floats for all others
-        first, last, gap = int(first), int(last), int(gap)
+    # PyTorch counts in integers here, in floats for all others.
+    first, last, gap = (_counted(number, kind) for number in (first, last, gap))
     if gap == 0:
         raise ArgumentError("step must be nonzero")
     if (last - first) * gap < 0:
@@ -77,10 +79,17 @@ def arange(
         array = (first + np.arange(count) * gap).astype(kind.numpy)
     else:
         array = np.arange(count, dtype=np.int64)
-        if gap != 1 or first != 0:
+        if count and (gap != 1 or first != 0):
             array = array * int(gap) + int(first)
         array = array.astype(kind.numpy, copy=False)
     return _written(out, wrap(array, device, requires_grad), dtype)
+
+
+def _counted(number: Any, kind: dtypes.dtype) -> Any:  # int, or float unless ``kind`` is int64
+    if kind != dtypes.int64:
+        return float(number)
+    need_fit(number, kind.numpy)
+    return int(number)
 
 
 def _end(name: str, end: str, value: Any) -> Any:  # int, float or complex
@@ -91,8 +100,7 @@ def _end(name: str, end: str, value: Any) -> Any:  # int, float or complex
             f" {value.raw.ndim} dimension(s)."
         )
     number = _number(value)
-    if isinstance(number, int) and not -(2**63) <= number < 2**64:
-        raise OverflowError(f"{name}: {end} = {number} does not fit in 64 bits")
+    need_64_bits(number)
     return number
 
 

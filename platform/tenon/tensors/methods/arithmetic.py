@@ -10,14 +10,14 @@ import ml_dtypes
 import numpy as np
 
 from tenon.compat.rerouting import refused
-from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.dtypes import FROM_NUMPY, INTEGER, scalar_name
 from tenon.engine.aval import refuse_kinds
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
-from tenon.kernels.promotion import result_type
+from tenon.kernels.promotion import need_fit, result_type
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.deprecated_order import with_value_first
 from tenon.tensors.methods.family import Family
@@ -306,6 +306,8 @@ class Arithmetic(Family):
             wide = (f.cast(x, dtype=np.float32) for x in (self, tensor1, tensor2))
             return f.cast(next(wide).addcmul(*wide, value=value), dtype=self.raw.dtype)
         kind = result_type(self, tensor1, tensor2)
+        if kind.category == INTEGER and isinstance(value, int):
+            need_fit(value, kind.numpy)
         return f.add(self, scaled(f.mul(widened_to(kind, tensor1), widened_to(kind, tensor2)), value))
 
     @as_function(memory="same")

@@ -15,7 +15,7 @@ from tenon.engine.op import table as f
 from tenon.engine.operands import type_name
 from tenon.engine.value import Value
 from tenon.errors import DTypeError, ShapeError
-from tenon.kernels.promotion import fitted, holds, need_fit
+from tenon.kernels.promotion import fitted, holds, need_64_bits, need_fit
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.tensors.index_parsing import Key, result_shape
 
@@ -29,6 +29,7 @@ def as_value(x: Tensor, value: Any) -> Tensor | Number:  # any data that NumPy m
     if isinstance(value, (int, float, complex, np.generic)):
         value = value.item() if isinstance(value, np.generic) else value
         kind = x.raw.dtype
+        need_64_bits(value)
         if kind.kind in "iu" or isinstance(value, complex) or holds(kind, value):
             return fitted(value, kind)
         return math.copysign(math.inf, value)  # as in PyTorch, whose fill_() refuses the number

@@ -11,7 +11,7 @@ from tenon.engine.op import table as f
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
-from tenon.kernels.promotion import need_fit
+from tenon.kernels.promotion import fitted
 from tenon.kernels.shapes import broadcast_shapes
 from tenon.tensors.methods.assigned_values import like_of
 from tenon.tensors.methods.family import Family
@@ -41,10 +41,7 @@ class Masks(Family):
                 "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with "
                 f"{value.raw.ndim} dimension(s)."
             )
-        if isinstance(value, Value):
-            value = like_of(self, value)
-        else:
-            need_fit(value, self.raw.dtype)
+        value = like_of(self, value) if isinstance(value, Value) else fitted(value, self.raw.dtype)
         result = f.where(mask, value, self)
         return result if result.raw.dtype == self.raw.dtype else f.cast(result, dtype=self.raw.dtype)
 
