@@ -65,7 +65,7 @@ LOADERS = {
 }
 
 
-@pytest.mark.parametrize("batches", [0, 1, 3])
+@pytest.mark.parametrize("batches", [pytest.param(0, marks=pytest.mark.slow), 1, 3])
 @pytest.mark.parametrize("name", LOADERS)
 def test_the_rest_of_the_epoch_and_the_next_one_are_the_same(name, batches):
     later, left = taken_up(LOADERS[name], batches)

@@ -98,10 +98,21 @@ SCHEDULES = {
 }
 
 
-@pytest.mark.parametrize("inside", [True, False], ids=["inside", "outside"])
 @pytest.mark.parametrize(
-    "name, schedule",
-    [*(("SGD momentum", each) for each in SCHEDULES), ("Adam", "one cycle"), ("Adam", "sequence")],
+    "name, schedule, inside",
+    [
+        *(("SGD momentum", each, True) for each in SCHEDULES),
+        ("SGD momentum", "one cycle", False),
+        ("Adam", "one cycle", True),
+        ("Adam", "sequence", False),
+        *(
+            pytest.param("SGD momentum", each, False, marks=pytest.mark.slow)
+            for each in SCHEDULES
+            if each != "one cycle"
+        ),
+        pytest.param("Adam", "one cycle", False, marks=pytest.mark.slow),
+        pytest.param("Adam", "sequence", True, marks=pytest.mark.slow),
+    ],
 )
 def test_schedules_change_rates_without_a_new_recording(twins, name, schedule, inside):
     build = training(twins, OPTIMIZERS[name], schedule=SCHEDULES[schedule], inside=inside)

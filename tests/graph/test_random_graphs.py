@@ -105,7 +105,7 @@ def test_a_pass_changes_no_value(make, name):
     backend = backend_named("cpu")
     transform = passes.ready(next(p for p in passes.DEFAULT if p.__name__ == name), backend)
 
-    @_settings(40)
+    @_settings(25)
     @given(graphs(make))
     def check(m):
         expected, written = Interpreter(m.graph, backend).run(m.copies(), numbers(m.graph))
@@ -126,7 +126,7 @@ def test_a_pass_changes_no_value(make, name):
 def test_a_program_computes_what_the_graph_says_every_time(make, transforms):
     backend = backend_named("cpu")
 
-    @_settings(120)
+    @_settings(60)
     @given(graphs(make))
     def check(m):
         expected, written = Interpreter(m.graph, backend).run(m.copies(), numbers(m.graph))

@@ -72,17 +72,6 @@ def test_squares(n, square, letter):
 """
 
 
-def test_cases_that_run_together_all_run_and_each_that_fails_is_named(tmp_path):
-    shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "test_all.py").write_text(TOGETHER)
-    command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", "."]
-
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-
-    assert "1 failed" in done.stdout and "2 of 4 cases failed" in done.stdout, done.stdout + done.stderr
-    assert set(re.findall(r"Case '(\S+)'", done.stdout)) == {"<2>-<5>-a", "<4>-<0>-a"}, done.stdout
-
-
 MORE = """
 import numpy as np
 import pytest
@@ -101,16 +90,19 @@ def test_many(n): assert n == 0
 """
 
 
-def test_cases_that_run_together_share_no_draws_no_marks_and_hide_no_skip(tmp_path):
+def test_cases_that_run_together_all_run_share_no_draws_no_marks_and_hide_no_skip(tmp_path):
     shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
-    (tmp_path / "test_all.py").write_text(MORE)
+    (tmp_path / "test_all.py").write_text(TOGETHER)
+    (tmp_path / "test_more.py").write_text(MORE)
     command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-q", "-rs", "."]
 
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
 
-    assert "2 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
-    assert "SKIPPED test_all.py::test_partly[3 cases]: 1 of 3 cases: no three" in done.stdout, done.stdout
-    assert set(re.findall(r"Case '(\d+)'", done.stdout)) == {str(n) for n in range(1, 16)}, done.stdout
+    assert "3 failed, 2 passed, 1 skipped" in done.stdout, done.stdout + done.stderr
+    assert "2 of 4 cases failed" in done.stdout, done.stdout
+    named = {"<2>-<5>-a", "<4>-<0>-a", *(str(n) for n in range(1, 16))}
+    assert set(re.findall(r"Case '(\S+)'", done.stdout)) == named, done.stdout
+    assert "SKIPPED test_more.py::test_partly[3 cases]: 1 of 3 cases: no three" in done.stdout, done.stdout
     also = ", ".join(map(str, range(16, 30)))
     assert f"29 of 30 cases failed, also {also}" in done.stdout, done.stdout
 

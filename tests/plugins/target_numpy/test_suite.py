@@ -1,13 +1,26 @@
 """The conformance suite of targets."""
 
+import pytest
+
 from tenon.testing.suites.target import TargetSuite
+from tenon.testing.suites.target_models import MODELS
 from tenon_target_numpy import plugin
 from tenon_target_numpy.target import NumpyTarget
+
+#: Models whose ops others have as well; every target with models in its own language runs them by default.
+SIMILAR = {"dynamic_net", "resnet", "bert", "gru"}
 
 
 class TestNumpyTarget(TargetSuite):
     target = NumpyTarget
     trains = True
+
+    @pytest.mark.parametrize(
+        "name",
+        [pytest.param(name, marks=pytest.mark.slow) if name in SIMILAR else name for name in MODELS],
+    )
+    def test_model(self, name, tmp_path):
+        super().test_model(name, tmp_path)
 
 
 def test_the_plugin_offers_it():
