@@ -17,7 +17,13 @@ class TestLocal(CommunicatorSuite):
 
 class TestThreaded(CommunicatorSuite):
     communicator = "threaded"
-    sizes = (1, 2, 3, 4)
+    sizes = (1, 3)
+
+
+@pytest.mark.slow
+class TestThreadedOfOtherSizes(CommunicatorSuite):
+    communicator = "threaded"
+    sizes = (2, 4)
 
 
 @pytest.mark.mpi

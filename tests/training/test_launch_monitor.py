@@ -66,7 +66,7 @@ def outcome(done):
 @pytest.mark.parametrize(
     ("how", "name", "dying"),
     [
-        ("SIGKILL", "SIGKILL", "1"),
+        pytest.param("SIGKILL", "SIGKILL", "1", marks=pytest.mark.slow),  # by default: one that exits, below
         pytest.param("SIGKILL", "SIGKILL", "0", marks=pytest.mark.slow),
         pytest.param("SIGTERM", "SIGTERM", "1", marks=pytest.mark.slow),
         pytest.param("crash", "SIGSEGV", "0", marks=pytest.mark.slow),
