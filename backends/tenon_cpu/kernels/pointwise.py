@@ -11,6 +11,11 @@ def pow(x: np.ndarray, y: np.ndarray | float, *, out: np.ndarray | None = None) 
     """Powers 2, 3, 0.5, -1 and -0.5 as products and roots, as in PyTorch (cubes: 46 us against 16 ms)."""
     if x.dtype.kind == "V":  # bfloat16
         return _root(x, float(y), out) if not isinstance(y, np.ndarray) else NotImplemented
+    if isinstance(y, np.ndarray):
+        if 0.5 in y:
+            return _no_root(x, y, out)
+        if y.ndim or y == -0.5:
+            return NotImplemented
     exponent = float(y) if y.__class__ in _NUMBERS or getattr(y, "dtype", x.dtype).kind in "iuf" else None
     if exponent == 2:
         return np.square(x, out=out)
@@ -19,6 +24,19 @@ def pow(x: np.ndarray, y: np.ndarray | float, *, out: np.ndarray | None = None) 
     if exponent == -1:
         return np.reciprocal(x, out=out)
     return _root(x, exponent, out)
+
+
+def _no_root(x: np.ndarray, y: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    """Powers of tensors: PyTorch takes the root for the number 0.5 only, which differs at -0 and -inf, and
+    NumPy takes one for an exponent that it repeats."""
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    result = np.power(
+        np.broadcast_to(x, shape or (1,)), np.array(np.broadcast_to(y, shape or (1,)), order="C")
+    )
+    if out is None:
+        return result.reshape(shape)
+    out[...] = result.reshape(shape)
+    return out
 
 
 def _root(x: np.ndarray, exponent: float | None, out: np.ndarray | None) -> np.ndarray:

@@ -38,8 +38,9 @@ def generated(op: Op) -> KernelRow:
 
 
 _SCALAR_EXPONENT = Condition(
-    "getattr(x, 'dtype', None) is not None and x.dtype.char in 'fdE' and not getattr(y, 'ndim', 0)",
-    "x of float32, float64 or bfloat16, y is one number",
+    "getattr(x, 'dtype', None) is not None and x.dtype.char in 'fdE'"
+    " and (getattr(y, 'size', 1) == 1 or y.shape != x.shape or 0 in y.strides)",
+    "x of float32, float64 or bfloat16, y is one number or repeats",
 )
 _LARGE_SHAPE = Condition(
     f"prod(shape) >= {MIN_ELEMENTS}", f"{MIN_ELEMENTS:,} elements or more", {"prod": math.prod}, "shape"

@@ -156,7 +156,7 @@ class Logaddexp(Binary):
     """``log(exp(x) + exp(y))`` without overflow."""
 
     fills_out = True
-    saves = ("x", "y", "out")
+    saves = ("x", "y")
     promotion = "float"
     expression = "maximum(a, b) + log1p(exp(-(0 if a == b else abs(a - b))))"
     computes_in_float32 = True
@@ -170,11 +170,17 @@ class Logaddexp(Binary):
         high, low = xp.where(swap, y, x), xp.where(swap, x, y)
         return xp.add(high, xp.log1p(xp.exp(low - high)), out=out)
 
+    # exp(x - out), where inf - inf would be NaN
     def vjp_x(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.conj(f.exp(f.sub(x, out)))), shape=x.shape)
+        return f.sum_to(f.mul(g, _share(f, x, y)), shape=x.shape)
 
     def vjp_y(self, f, g, out, x, y):
-        return f.sum_to(f.mul(g, f.conj(f.exp(f.sub(y, out)))), shape=y.shape)
+        return f.sum_to(f.mul(g, _share(f, y, x)), shape=y.shape)
+
+
+def _share(f, x, y):
+    """``exp(x) / (exp(x) + exp(y))``, conjugated."""
+    return f.conj(f.reciprocal(f.add(f.exp(f.sub(y, x)), 1.0)))
 
 
 class Sigmoid(FloatUnary):
