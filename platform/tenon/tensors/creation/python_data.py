@@ -38,7 +38,7 @@ def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
         try:
             return np.array(data, target, order="C")
         except (TypeError, ValueError) as error:
-            if target == dtypes.bfloat16.numpy and _first_non_number(data) is None:
+            if target == dtypes.bfloat16.numpy and all(issubclass(each, (int, float)) for each in types):
                 return np.array(data, np.float64, order="C").astype(target)  # integers beyond int64
             raise _not_data(data, error) from None
     try:
@@ -51,7 +51,7 @@ def to_array(data: object, kind: DTypeLike | None = None) -> np.ndarray:
         return array.astype(dtypes.get_default_dtype().numpy)
     if array.dtype.kind == "f" and array.size and all(issubclass(each, int) for each in types):
         raise _too_large(data, dtypes.int64.numpy)  # NumPy rounds integers that no dtype holds together
-    if array.dtype == object and _first_non_number(data) is None:
+    if array.dtype == object and all(issubclass(each, (int, float)) for each in types):
         if not any(issubclass(each, float) for each in types):
             raise _too_large(data, dtypes.int64.numpy)
         array = array.astype(np.float64)  # integers beyond 64 bits among floats
