@@ -80,6 +80,42 @@ def test_zero_bubble_on_a_v(ranks, microbatches):
     assert all(live_activations(actions) <= min(2 * ranks, 2 * microbatches) for actions in order.values())
 
 
+def idle(order, stages, backward=2):
+    """The part of the ranks' time that is idle if forward takes 1, and backward for inputs and weights 1 each."""
+    ends, position, time = {}, dict.fromkeys(order, 0), dict.fromkeys(order, 0)
+    while any(position[rank] < len(actions) for rank, actions in order.items()):
+        for rank, actions in order.items():
+            for stage, kind, number in actions[position[rank] :]:
+                forward, returns = kind is Kind.FORWARD, kind in (Kind.BACKWARD, Kind.BACKWARD_INPUT)
+                before = (stage - 1, True, number) if forward else (stage + 1, False, number)
+                if ((forward and stage > 0) or (returns and stage + 1 < stages)) and before not in ends:
+                    break
+                time[rank] = max(time[rank], ends.get(before, 0)) + (backward if kind is Kind.BACKWARD else 1)
+                if forward or returns:
+                    ends[stage, forward, number] = time[rank]
+                position[rank] += 1
+    busy = sum(backward if a.kind is Kind.BACKWARD else 1 for actions in order.values() for a in actions)
+    return 1 - busy / len(order) / max(time.values())
+
+
+@pytest.mark.parametrize(("ranks", "microbatches"), [(2, 2), (2, 8), (3, 6), (4, 4), (4, 12)])
+def test_idle_time_is_what_theory_says(ranks, microbatches):
+    p, m, v = ranks, microbatches, 2
+
+    for order in (orders.gpipe(p, m), orders.one_forward_one_backward(p, m)):
+        assert idle(order, p) == pytest.approx((p - 1) / (m + p - 1))
+    for order in (orders.interleaved_1f1b(p, v, m), orders.looped_bfs(p, v, m)):
+        assert idle(order, p * v) == pytest.approx((p - 1) / (v * m + p - 1))
+    split = zero_bubble.interleaved_zero_bubble(p, v, m)
+    assert idle(split, p * v) == pytest.approx((p - 1) / (3 * v * m + p - 1))
+
+
+def test_zero_bubble_on_a_v_is_no_longer_idle_than_to_fill_the_pipeline():
+    order = zero_bubble.zero_bubble_v(4, 40)
+
+    assert idle(order, 8) < 0.04 < idle(orders.one_forward_one_backward(4, 40), 4)
+
+
 def broken(change):
     """The order of 1F1B with 2 stages and 2 microbatches, of which ``change`` changes the lists."""
     order = with_messages(orders.one_forward_one_backward(2, 2), [0, 1])

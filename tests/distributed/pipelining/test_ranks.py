@@ -23,7 +23,7 @@ from tenon.distributed.fsdp import fully_shard
 communicator = get_communicator()
 size = communicator.size
 width, rows = int(sys.argv[1]), 32
-for cls in SINGLE + MULTI:
+for cls in [Schedule1F1B, MULTI[2]] if width == 16 and size == 2 else SINGLE + MULTI:
     count = size if cls in SINGLE else 2 * size
     modules = layers(count, width)
     x, y = batch(rows, width)
@@ -72,6 +72,7 @@ print("equal on", communicator.rank, communicator.name)
     ("size", "communicator", "width"),
     [
         (2, "mpi", 16),
+        pytest.param(2, "mpi", 20, marks=pytest.mark.slow),
         pytest.param(2, "mpi-messages", 1200, marks=pytest.mark.slow),
         pytest.param(2, "mpi-shared", 1200, marks=pytest.mark.slow),
         pytest.param(4, "mpi", 300, marks=pytest.mark.slow),

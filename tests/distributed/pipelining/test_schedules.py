@@ -156,7 +156,10 @@ def cross_entropy(output, target):
     return nn.functional.cross_entropy(output["logits"], target)
 
 
-@pytest.mark.parametrize("cls", [Schedule1F1B, ScheduleInterleavedZeroBubble])
+SPLIT = pytest.param(ScheduleInterleavedZeroBubble, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("cls", [Schedule1F1B, SPLIT])
 @pytest.mark.parametrize("frozen", [None, 0, 1])
 def test_token_ids_frozen_stages_and_outputs_of_any_containers(frozen, cls):
     torch.manual_seed(0)
@@ -207,7 +210,7 @@ class Checkpointed(nn.Module):
         return checkpoint(self.body, x, use_reentrant=False)
 
 
-@pytest.mark.parametrize("cls", [Schedule1F1B, ScheduleInterleavedZeroBubble])
+@pytest.mark.parametrize("cls", [Schedule1F1B, SPLIT])
 def test_autocast_and_checkpointing_inside_of_stages(cls):
     modules = [Checkpointed(layer) for layer in layers(2)]
     x, y = batch()

@@ -86,7 +86,7 @@ CALLS = [
 
 @pytest.mark.parametrize(
     ("args", "kwargs", "recompute"),
-    [pytest.param(*call, marks=[pytest.mark.slow] if i > 2 else []) for i, call in enumerate(CALLS)],
+    [pytest.param(*call, marks=[pytest.mark.slow] if i > 1 else []) for i, call in enumerate(CALLS)],
 )
 def test_split_at_modules(args, kwargs, recompute):
     model = Transformer(recompute=recompute)
