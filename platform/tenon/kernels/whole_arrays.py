@@ -6,6 +6,7 @@ Another part of tenon asks these questions where it reads or writes the memory o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ class WholeArrays:
     def whole(self, array: Array) -> Array:
         """``array`` as one of ``own`` that every process has; collective where it is sharded."""
         return array
+
+    def joint_norm(self, arrays: Sequence[Array], order: float) -> Array | None:
+        """The norm of order ``order`` of all elements of ``arrays``, an array of ``own``; collective. None
+        where arrays are whole, or have no values: take the norm of each then."""
+        return None
 
     def own_part(self, like: Array, array: Array) -> Array:
         """The part of ``array`` for the elements of ``like`` that are stored here; all of another shape."""

@@ -624,3 +624,33 @@ def test_empty_and_small_tensors():
         return none.sum().item(), tuple(product.shape), one.sum().item(), one.max().item(), one.mean().item()
 
     assert on_ranks(work, 3) == [(0, (0, 2), 3, 1, 1)] * 3
+
+
+@pytest.mark.parametrize("order", [0.5, 1, 2, 3.0, float("inf")])
+def test_clipping_takes_one_collective_for_all_gradients(calls, order):
+    torch.manual_seed(0)
+    gradients = [torch.randn(5, 3), torch.randn(4), torch.randn(2, 2)]
+    whole = [nn.Parameter(torch.zeros_like(g)) for g in gradients]
+    for parameter, gradient in zip(whole, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    expected = nn.utils.clip_grad_norm_(whole, 0.5, order)
+
+    def work(mesh):
+        placements = [[Shard(0)], [Shard(0)], [Replicate()]]
+        own = [
+            nn.Parameter(distribute_tensor(torch.zeros_like(g), mesh, p))
+            for g, p in zip(gradients, placements, strict=True)
+        ]
+        for parameter, gradient, placed in zip(own, gradients, placements, strict=True):
+            parameter.grad = distribute_tensor(gradient, mesh, placed)
+        if mesh.get_rank() == 0:
+            calls.append(None)
+        total = nn.utils.clip_grad_norm_(own, 0.5, order)
+        sent = calls[1:]
+        return sent, total.full_tensor(), [p.grad.full_tensor() for p in own]
+
+    results = on_ranks(work)
+    assert results[0][0] == ["all_gather"]
+    for _, total, clipped in results:
+        torch.testing.assert_close(total, expected)
+        torch.testing.assert_close(clipped, [p.grad for p in whole])

@@ -18,7 +18,7 @@ from tenon.device import Device
 from tenon.distributed.communication import world
 from tenon.distributed.tensor import redistribution
 from tenon.distributed.tensor.chunks import local_part
-from tenon.distributed.tensor.placement_types import Replicate
+from tenon.distributed.tensor.placement_types import Replicate, Shard
 from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient
 from tenon.distributed.tensor.sharded_kernels import Created, Drawn, Sharded
 from tenon.engine.aval import Aval
@@ -122,6 +122,29 @@ class MeshBackend(Backend):
     def whole(self, array: ShardedArray) -> Array:
         """The array of the device, on every rank."""
         return array.redistributed(array.replicated, "gather").local
+
+    def joint_norm(self, arrays: Sequence[ShardedArray], order: float) -> Array | None:
+        """Of the norms of local parts: for all arrays that are split alike one collective for each mesh
+        dimension that splits them."""
+        if not order > 0 or not self.member or any(isinstance(a.local, Aval) for a in arrays):
+            return None
+        found: dict[tuple[int, ...], list[float]] = {}
+        for array in arrays:
+            placed = self.placed_as(array, array)
+            dims = tuple(d for d, p in enumerate(placed.placements) if isinstance(p, Shard))
+            local = self.device.raw.vector_norm(placed.local, order=order, axes=tuple(range(array.ndim)))
+            found.setdefault(dims, []).append(float(self.device.to_host(local)))
+        joined = np.linalg.norm([self._joined_norm(n, order, dims) for dims, n in found.items()], order)
+        device = self.device.device_of(arrays[0].local)
+        return self.device.from_host(np.asarray(joined, arrays[0].dtype), device)
+
+    def _joined_norm(self, norms: Sequence[float], order: float, dims: Sequence[int]) -> float:
+        """The norm of ``norms`` of all ranks along ``dims``."""
+        total = np.asarray([np.linalg.norm(norms, order)])
+        for dim in dims:
+            every = self.mesh.get_group(dim).all_gather(total, name="norms of DTensors").wait()
+            total = np.asarray([np.linalg.norm(every.reshape(-1), order)])
+        return float(total[0])
 
     def own_part(self, like: ShardedArray, array: ShardedArray) -> Array:
         """The local part of ``array`` by the placements of ``like``; collective if it has others.

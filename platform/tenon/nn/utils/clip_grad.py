@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from tenon import ops
 from tenon.dtypes import get_default_dtype
+from tenon.engine.value import Value
 from tenon.errors import GradError
 from tenon.kernels.whole_arrays import gathered
 from tenon.tensors.autograd.grad_mode import no_grad
@@ -44,9 +45,7 @@ def get_total_norm(
     order = float(norm_type)
     if not listed:
         return full((), 0.0, get_default_dtype(), "cpu")
-    norms = [_norm(t, order) for t in listed]
-    if any(n._backend is not norms[0]._backend for n in norms):  # some are sharded, or over other meshes
-        norms = [gathered(n) for n in norms]
+    norms = _norms(listed, order)
     if len(norms) == 1:
         total = norms[0]
     else:
@@ -59,6 +58,27 @@ def get_total_norm(
             " anyway, set `error_if_nonfinite=False`"
         )
     return total
+
+
+def _norms(tensors: list[Tensor], order: float) -> list[Tensor]:
+    """The norms of ``tensors``, or one for all that are sharded over one mesh; on one backend.
+
+    If all are sharded over one mesh the only norm is replicated there.
+    """
+    groups: dict[int, list[Tensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(id(tensor._backend), []).append(tensor)
+    norms: list[Tensor] = []
+    for group in groups.values():
+        backend = group[0]._backend
+        joint = backend.joint_norm([t.raw for t in group], order)
+        if joint is None:
+            norms += [_norm(t, order) for t in group]
+        elif len(groups) == 1:
+            return [Value.make(backend.as_array(joint), backend)]
+        else:
+            norms.append(Value.make(joint, backend.own))
+    return norms if len(groups) == 1 else [gathered(n) for n in norms]
 
 
 def _norm(tensor: Tensor, order: float) -> Tensor:
@@ -77,7 +97,13 @@ def clip_grads_with_norm_(
     """
     scale = ops.clamp(ops.div(float(max_norm), ops.add(total_norm, 1e-6)), None, 1.0)
     for g in _grads(_as_list(parameters)):
-        g.mul_(scale.to(g.device))
+        backend = g._backend
+        if backend.own is backend:
+            g.mul_(scale.to(g.device))
+        else:  # each process scales what it has
+            scale = gathered(scale)
+            Value.make(backend.own_part(g.raw, g.raw), backend.own).mul_(scale.to(g.device))
+            g._counter()[0] += 1
 
 
 def clip_grad_norm_(
