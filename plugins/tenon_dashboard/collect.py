@@ -237,7 +237,7 @@ def _nanoseconds(value: object, key: str) -> int:
     """Convert the format's microseconds to integer nanoseconds."""
     if type(value) is int and -_ORIGIN_LIMIT < value < _ORIGIN_LIMIT:
         return value * 1000
-    if type(value) is float and math.isfinite(value):
+    if type(value) is float and math.isfinite(value * 1000):
         return round(value * 1000)
     raise Unusable(f"`{key}` is not a number")
 

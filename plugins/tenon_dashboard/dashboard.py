@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -139,7 +140,7 @@ def _state(rank: int, reading: Reading) -> JsonObject:
 
 def _integer(request: Request, name: str, otherwise: int) -> int:
     text = request.args.get(name, str(otherwise))
-    if not text.lstrip("-").isascii() or not text.lstrip("-").isdigit() or len(text) > 18:
+    if not re.fullmatch(r"-?[0-9]{1,17}", text):
         raise Refused(f"{name} is not an integer: {text[:50]!r}")
     return int(text)
 

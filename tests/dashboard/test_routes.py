@@ -157,6 +157,9 @@ def test_only_the_packages_own_files_are_sent(asked):
         ("/trace", {"begin": "1e9"}),
         ("/trace", {"begin": "9" * 30}),
         ("/span", {"detail": "-"}),
+        ("/span", {"detail": "--5"}),
+        ("/trace", {"pixels": "--5"}),
+        ("/search", {"text": "relu", "after": "-5-"}),
     ],
 )
 def test_questions_that_make_no_sense_are_refused(asked, route, query):
@@ -243,6 +246,18 @@ def test_every_view_of_a_run_whose_only_file_is_empty_or_bad_is_an_answer(routes
     answer = routes(tmp_path).view(view)
 
     assert answer["known"] == [] and "begins with" in answer["files"][0]["error"]
+
+
+@pytest.mark.parametrize("moment", ["ts", "dur"])
+def test_a_time_beyond_all_clocks_is_skipped_and_counted(routes, tmp_path, moment):
+    traces.write(
+        tmp_path / "run", [span("cpu_op", "good", 0, 1), span("cpu_op", "bad", 0, 1) | {moment: 1e307}]
+    )
+
+    view = routes(tmp_path).view("operators")
+
+    assert [row[3] for row in view["rows"]] == [1] and view["files"][0]["error"] is None
+    assert view["files"][0]["skipped"] == {f"`{moment}` is not a number": 1}
 
 
 @pytest.mark.parametrize("view", sorted(_VIEWS))
