@@ -243,9 +243,23 @@ class Gather(Primitive):
     saved_names = {"indices": second}
 
     def sharding_rule(self, x, index, *, axis):
-        """Other axes of equal size are independent."""
+        """Other axes of equal size are independent; parts of the axis add up."""
         own = _factors_along(x.shape, index.shape, axis)
-        return ShardingRule((own, own), (own,), linear="first")
+        if len(x.shape) != len(index.shape) or not x.shape or x.dtype == np.bool_:
+            return ShardingRule((own, own), (own,), linear="first")
+        whole = (*own[:axis], "looked up", *own[axis + 1 :])
+        return ShardingRule((whole, own), (own,), linear="first", looked_up="looked up")
+
+    def masked(self, f, x, index, *, start, size, axis):
+        """What a part of the axis has, and zeros."""
+        if not isinstance(index, Aval):
+            check_range(np, self.name, index, size, axis)
+        count = x.shape[axis]
+        if not count:
+            return f.new_full(x, shape=tuple(index.shape), value=0)
+        own = f.sub(index, start)
+        inside = f.logical_and(f.ge(own, 0), f.lt(own, count))
+        return f.where(inside, f.gather(x, f.clamp(own, 0, count - 1), axis=axis), 0)
 
     def infer(self, x, index, *, axis):
         """The index's shape."""

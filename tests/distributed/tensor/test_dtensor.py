@@ -439,6 +439,7 @@ def test_printing_does_not_communicate():
         (lambda d: d.T.softmax(0).sum().item(), ["all_reduce"]),
         (lambda d: d.redistribute(placements=[Shard(1)]), ["all_to_all"]),
         (lambda d: d.logsumexp(0).full_tensor(), ["all_reduce", "all_reduce"]),
+        (lambda d: d.gather(0, d.new_ones((2, 3), dtype=torch.int64)).full_tensor(), ["all_reduce"]),
     ],
 )
 def test_only_what_is_needed_is_communicated(calls, compute, expected):
