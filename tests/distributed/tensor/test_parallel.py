@@ -448,6 +448,18 @@ def test_a_plan_is_checked_before_it_is_applied():
     refused("columns", TypeError, "Expect Union.* <class 'str'> found")
 
 
+def test_fully_shard_comes_afterwards():
+    def work(communicator):
+        mesh = mesh_of(2, 2)
+        model = fully_shard(nn.Sequential(nn.Linear(4, 4)), mesh=mesh["dp"])
+        with pytest.raises(
+            ArgumentError, match=r"'0.weight' is a DTensor on .* Call parallelize_module first"
+        ):
+            parallelize_module(model, mesh["tp"], {"0": ColwiseParallel()})
+
+    run_ranks(4, work)
+
+
 def test_tied_parameters_have_to_be_split_alike():
     def work(mesh):
         plan = {"embed": ColwiseParallel(), "head": ColwiseParallel()}

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import cast
 
 from tenon.distributed.device_mesh import DeviceMesh, current_mesh
+from tenon.distributed.tensor.dtensor import DTensor
 from tenon.distributed.tensor.parallel.prepare import (
     PrepareModuleInput,
     PrepareModuleInputOutput,
@@ -66,7 +67,7 @@ def parallelize_module(
         )
         return module
     targets = _targets(module, parallelize_plan)
-    _check(module, targets)
+    _check(module, targets, mesh)
     for target, style, _ in targets:
         style.src_data_rank = src_data_rank
         style._apply(target, mesh)
@@ -114,7 +115,7 @@ def _matches(module: Module, pattern: str) -> list[tuple[str, Module]]:
     return found
 
 
-def _check(module: Module, targets: list[Target]) -> None:
+def _check(module: Module, targets: list[Target], mesh: DeviceMesh) -> None:
     """Raise unless all styles fit their modules; see ``parallelize_module``."""
     sharded: dict[int, str] = {}
     inside: set[int] = set()
@@ -128,6 +129,7 @@ def _check(module: Module, targets: list[Target]) -> None:
                 " another entry of the plan or an earlier call. A module takes one of ColwiseParallel,"
                 " RowwiseParallel, SequenceParallel and styles of your own."
             )
+        _check_meshes(target, path, mesh)
         sharded[id(target)] = path
         inside.update(id(m) for m in target.modules())
     owners: dict[int, list[tuple[str, bool]]] = {}
@@ -144,4 +146,15 @@ def _check(module: Module, targets: list[Target]) -> None:
                 f"parallelize_module: parameter {here!r} is shared with {there!r}, which the plan does not"
                 " name, so that they would not be shared any more. Give both modules styles: a tied"
                 " embedding and head are RowwiseParallel() and ColwiseParallel()."
+            )
+
+
+def _check_meshes(target: Module, path: str, mesh: DeviceMesh) -> None:
+    """Raise if a parameter of ``target`` is sharded over another mesh already."""
+    for name, parameter in target.named_parameters():
+        if isinstance(parameter, DTensor) and parameter.device_mesh != mesh:
+            raise ArgumentError(
+                f"parallelize_module: parameter {(f'{path}.{name}' if path else name)!r} is a DTensor on"
+                f" {parameter.device_mesh!r} already. Call parallelize_module first, and fully_shard on"
+                " another dimension of the mesh afterwards."
             )
