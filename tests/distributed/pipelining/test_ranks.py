@@ -16,7 +16,7 @@ FOLDER = str(Path(__file__).parent)
 TRAINING = """
 import sys
 sys.path.insert(0, FOLDER)
-from models import *
+from stages import *
 from tenon.distributed import get_communicator, init_device_mesh
 from tenon.distributed.fsdp import fully_shard
 
@@ -95,7 +95,7 @@ def test_stages_on_several_nodes():
 ENDS = """
 import os, signal, sys
 sys.path.insert(0, FOLDER)
-from models import *
+from stages import *
 from tenon.distributed import get_communicator
 
 communicator = get_communicator()
@@ -138,7 +138,7 @@ def test_a_rank_that_ends_in_the_middle_of_a_step_ends_the_job_with_one_report(h
 DIFFERENT = """
 import sys
 sys.path.insert(0, FOLDER)
-from models import *
+from stages import *
 from tenon.distributed import get_communicator
 
 communicator = get_communicator()

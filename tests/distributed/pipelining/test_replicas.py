@@ -26,7 +26,7 @@ from tenon.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from models import assert_equal, batch, layers, mse, plain
+from stages import assert_equal, batch, layers, mse, plain
 
 
 def whole(tensor):

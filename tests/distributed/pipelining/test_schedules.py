@@ -32,7 +32,7 @@ from tenon.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from models import MULTI, SINGLE, assert_equal, batch, layers, local_stages, mse, plain, run
+from stages import MULTI, SINGLE, assert_equal, batch, layers, local_stages, mse, plain, run
 
 SHAPES = [
     *[(cls, n, n, m) for cls in SINGLE for n, m in ((1, 3), (2, 2), (4, 8), (3, 1))],
