@@ -8,7 +8,7 @@ import pytest
 import tenon
 from tenon import nn
 from tenon.compress.receipt import difference
-from tenon.errors import PruningError
+from tenon.errors import PruningError, ShapeError, TenonError
 from tenon.prune import PackedLinear
 from tenon.prune import packed as packing
 
@@ -108,3 +108,47 @@ def test_a_layer_stays_dense_where_packed_it_is_slower(monkeypatch):
 def test_models_without_sparse_layers_are_refused():
     with pytest.raises(PruningError, match=r"no linear layer of float32 is 90% zeros \(0: 0%, 2: 0%\)"):
         tenon.prune.pack(wide(), tenon.randn(1, 256))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ((-1, 2, 0), "in_features"),
+        ((2.5, 2, 1), "in_features"),
+        (("a", 2, 1), "in_features"),
+        ((True, 2, 1), "in_features"),
+        ((70_000, 2, 1), "in_features"),
+        ((2, None, 1), "out_features"),
+        ((2, -1, 0), "out_features"),
+        ((2, 2, 5), "count"),
+        ((2, 2, 1.5), "count"),
+        ((2, 2, 1, "x"), "bias"),
+    ],
+    ids=str,
+)
+def test_sizes_that_no_packed_layer_has_are_refused_by_name(sizes, named):
+    with pytest.raises(TenonError, match=f"PackedLinear.*{named}"):
+        PackedLinear(*sizes)
+
+
+@pytest.mark.parametrize("layer", [None, nn.ReLU(), nn.Conv1d(2, 2, 1)], ids=str)
+def test_only_linear_layers_are_packed(layer):
+    with pytest.raises(TenonError, match=r"PackedLinear.of: layer must be an nn.Linear, not \w+"):
+        PackedLinear.of(layer)
+
+
+def test_a_layer_wider_than_columns_reach_is_refused_as_they_would_wrap_around():
+    with pytest.raises(TenonError, match="in_features must be a whole number from 0 to 65536, got 65537"):
+        PackedLinear.of(nn.Linear(65_537, 1))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (7,), (2, 300), (6, 5)], ids=str)
+@pytest.mark.parametrize("run", [lambda layer: layer, tenon.compile], ids=["eager", "compiled"])
+def test_an_input_of_another_width_is_refused_with_both_widths(shape, run):
+    layer = PackedLinear.of(nn.Linear(6, 4))
+
+    with pytest.raises(ShapeError, match=r"in_features = 6 elements, but its shape is \["):
+        run(layer)(tenon.ones(shape))
+    with pytest.raises(TypeError, match="input must be a tensor, not None"):
+        layer(None)
+    assert layer(tenon.ones(2, 6)).shape == (2, 4)

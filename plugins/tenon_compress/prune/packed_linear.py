@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tenon import Tensor, from_numpy, int64, ops, uint16, zeros
+from tenon.extend import errors, settings
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
+
+#: The most features that column indices of 16 bits reach.
+WIDEST = 1 << 16
 
 
 class PackedLinear(Module):
@@ -20,6 +24,10 @@ class PackedLinear(Module):
     bias: Parameter | None
 
     def __init__(self, in_features: int, out_features: int, count: int, bias: bool = True) -> None:
+        in_features = settings.whole("PackedLinear", "in_features", in_features, least=0, most=WIDEST)
+        out_features = settings.whole("PackedLinear", "out_features", out_features, least=0)
+        count = settings.whole("PackedLinear", "count", count, least=0, most=in_features * out_features)
+        settings.instance("PackedLinear", "bias", bias, bool, "a bool")
         super().__init__()
         self.in_features, self.out_features = in_features, out_features
         self.values = Parameter(zeros(count))
@@ -30,6 +38,11 @@ class PackedLinear(Module):
     @classmethod
     def of(cls, layer: Linear) -> PackedLinear:
         """Return a packed layer that computes the same as ``layer``, of float32."""
+        if not isinstance(layer, Linear):
+            raise errors.ArgumentTypeError(
+                f"PackedLinear.of: layer must be an nn.Linear, not {type(layer).__name__}. Pack one layer, or"
+                " a model with tenon.prune.pack."
+            )
         weight = layer.weight.detach().cpu().numpy()
         rows, columns = np.nonzero(weight)
         packed = cls(layer.in_features, layer.out_features, len(rows), layer.bias is not None)
@@ -43,6 +56,14 @@ class PackedLinear(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Map ``input[..., in_features]`` to ``[..., out_features]``."""
+        if input is None:
+            raise errors.ArgumentTypeError("PackedLinear: input must be a tensor, not None.")
+        if isinstance(input, Tensor) and input.shape[-1:] != (self.in_features,):
+            raise errors.ShapeError(
+                f"PackedLinear: the last axis of the input has to have in_features = {self.in_features}"
+                f" elements, but its shape is {list(input.shape)}. Reshape the input, or pack a layer of its"
+                " width."
+            )
         return ops.sparse_linear(input, self.values, self.columns, self.starts, self.bias)
 
     def extra_repr(self) -> str:

@@ -14,12 +14,9 @@ from tenon.extend import release_parameters
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon_compress.prune.compaction import bake_masks, check_model
-from tenon_compress.prune.packed_linear import PackedLinear
+from tenon_compress.prune.packed_linear import WIDEST, PackedLinear
 from tenon_compress.prune.structure import note_structure, structure_of
 from tenon_compress.receipt import Data, Example, Receipt, call_of, evaluating, receipt_of
-
-#: Column indices have 16 bits.
-_WIDEST = 1 << 16
 
 
 def pack(
@@ -47,9 +44,7 @@ def pack(
     layers = {
         p: m for p, m in masked.named_modules() if p and type(m) is Linear and _zero_fraction(m) >= at_least
     }
-    layers = {
-        p: m for p, m in layers.items() if m.in_features <= _WIDEST and m.weight.raw.dtype == np.float32
-    }
+    layers = {p: m for p, m in layers.items() if m.in_features <= WIDEST and m.weight.raw.dtype == np.float32}
     if not layers:
         shares = [f"{p}: {_zero_fraction(m):.0%}" for p, m in masked.named_modules() if type(m) is Linear]
         raise PruningError(

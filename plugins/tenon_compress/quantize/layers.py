@@ -28,8 +28,8 @@ def freeze(tensor: Tensor) -> None:
 
 def in_float32(call: Callable[..., Nested], *args: Nested) -> Nested:
     """Return ``call(*args)`` computed in float32; results have the dtype of the first tensor."""
-    own = next(t.dtype for t in pytree.tree_leaves(args) if isinstance(t, Tensor))
-    if own is float32 or not own.is_floating_point:
+    own = next((t.dtype for t in pytree.tree_leaves(args) if isinstance(t, Tensor)), None)
+    if own is None or own is float32 or not own.is_floating_point:
         return call(*args)
 
     def cast(nest: Nested, dtype: dtype) -> Nested:
@@ -103,12 +103,32 @@ class QuantizedLayer(Module):
         local_metadata: dict[str, object],
         *rest: Any,  # lists and flags, which Module reads
     ) -> None:
-        """Assign copies of the loaded tensors instead of writing into the buffers."""
-        names = [prefix + name for name in self._buffers]
-        own = {**state_dict, **{n: state_dict[n].detach().clone() for n in names if n in state_dict}}
+        """Assign copies of the loaded tensors, which need the kind of numbers that the layer stores."""
+        stored = {
+            prefix + n: b for n, b in self._buffers.items() if b is not None and prefix + n in state_dict
+        }
+        wrong = [_misfit(name, buffer, state_dict[name]) for name, buffer in stored.items()]
+        if any(wrong):
+            rest[-1].extend(filter(None, wrong))
+            return
+        own = dict(state_dict)
+        for name, buffer in stored.items():
+            own[name] = state_dict[name].detach().to(buffer.dtype, copy=True)
         assigning = {**local_metadata, "assign_to_params_buffers": True}
         super()._load_from_state_dict(own, prefix, assigning, *rest)
         self._freeze()
+
+
+def _misfit(name: str, buffer: Tensor, loaded: object) -> str | None:
+    """Why ``loaded`` cannot take the place of ``buffer``; None if it can."""
+    if not isinstance(loaded, Tensor):
+        return f"{name} is {type(loaded).__name__}, not a tensor."
+    if loaded.dtype is not buffer.dtype and not (loaded.is_floating_point() and buffer.is_floating_point()):
+        return (
+            f"{name} is {loaded.dtype}, and a quantized layer stores {buffer.dtype} there. Load what a"
+            " quantized model has saved, or load the floats first and quantize then."
+        )
+    return None
 
 
 class DynamicLinear(QuantizedLayer):
