@@ -1,4 +1,4 @@
-"""Scattered maxima and minima: ``scatter_reduce`` with "amax" and "amin"."""
+"""Scattered maxima, minima and products: ``scatter_reduce`` with "amax", "amin" and "prod"."""
 
 from __future__ import annotations
 
@@ -60,4 +60,47 @@ class ScatterExtreme(Primitive):
         return f.window_of(f.mul(others, f.gather(share, index, axis=axis)), shape=tuple(y.shape))
 
 
-scatter_extreme = ScatterExtreme()
+class ScatterProd(Primitive):
+    """A copy of ``x`` in which each element is multiplied by the elements of ``y`` whose ``index``
+    points at it."""
+
+    kind = Kind.INDEX
+    inputs = ("x", "index", "y")
+    saves = ("x", "index", "y")
+    grad_name = "ScatterReduceBackward0"
+
+    def infer(self, x, index, y, *, axis):
+        """``x``'s own aval."""
+        return scatter.infer(x, index, y, axis=axis)
+
+    def forward(self, xp, x, index, y, *, axis):
+        """Scatter with ``reduce="multiply"``."""
+        return scatter.forward(xp, x, index, y, axis=axis, reduce="multiply")
+
+    # The product divided by x; where x is 0, the product without it.
+    def vjp_x(self, f, g, out, x, index, y, *, axis):
+        other = f.where(f.eq(x, 0), 1, x)
+        return f.div(f.mul(g, f.scatter_prod(other, index, y, axis=axis)), other)
+
+    def vjp_y(self, f, g, out, x, index, y, *, axis):
+        shape = tuple(y.shape)
+        y = f.index(y, key=tuple(slice(0, s) for s in index.shape))
+        zero = f.cast(f.eq(y, 0), dtype=x.dtype)
+        zeros = f.scatter(f.new_full(x, shape=tuple(x.shape), value=0), index, zero, axis=axis, reduce="add")
+        alone = f.logical_and(f.eq(y, 0), f.eq(f.gather(zeros, index, axis=axis), 1))
+        part = f.mul(g, f.scatter_prod(x, index, f.where(alone, 1, y), axis=axis))
+        product = f.mul(g, f.scatter_prod(x, index, y, axis=axis))
+        slope = f.where(
+            alone,
+            f.gather(part, index, axis=axis),
+            f.div(f.gather(product, index, axis=axis), f.where(f.eq(y, 0), 1, y)),
+        )
+        # With several zeros the slope is 0, but its own derivative is not that of this formula.
+        several = f.logical_and(f.eq(y, 0), f.gt(f.gather(zeros, index, axis=axis), 1))
+        slope = f.once(
+            slope, several, operation="src when >1 zeros in src are scattered to the same position"
+        )
+        return f.window_of(slope, shape=shape)
+
+
+scatter_extreme, scatter_prod = ScatterExtreme(), ScatterProd()
