@@ -155,3 +155,35 @@ def test_ranks_in_different_steps_are_told():
 
     assert "CollectiveMismatchError" in done.stderr and done.returncode != 0, done.stderr
     assert "training step 2" in done.stderr and "forward step 2" in done.stderr, done.stderr
+
+
+COMPILED = """
+import sys, warnings
+sys.path.insert(0, FOLDER)
+from stages import *
+from tenon.distributed import get_communicator
+
+communicator = get_communicator()
+modules = layers(2)
+x, y = batch()
+wanted = plain(modules, x, y)[2]
+(stage,) = local_stages(communicator, modules, 2)
+schedule = Schedule1F1B(stage, 4, loss_fn=mse)
+step = torch.compile(lambda x, y: schedule.step(x, target=y))
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for _ in range(4):
+        stage.submod.zero_grad()
+        step(x, y)
+for name, p in stage.submod.named_parameters():
+    torch.testing.assert_close(p.grad, wanted[f"{stage.stage_index}.{name}"])
+assert any("tenon.distributed.pipelining cannot be recorded" in str(w.message) for w in caught), caught
+print("equal on", communicator.rank)
+""".replace("FOLDER", repr(FOLDER))
+
+
+@pytest.mark.slow
+def test_steps_in_compiled_functions_run_eagerly():
+    done = launch(2, ["-c", COMPILED])
+
+    assert done.stdout.count("equal on") == 2, done.stdout + done.stderr

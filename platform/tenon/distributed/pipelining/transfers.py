@@ -64,6 +64,7 @@ class Sender:
 
     def send(self, tensors: Sequence[Tensor | None], to: int, name: str) -> None:
         """Start to send ``tensors``, which must not be modified until ``finish``."""
+        staging.refuse_recording("pipelining")
         text = _encode(tensors)
         parts = [text[: HEADER_BYTES - 8], text[HEADER_BYTES - 8 :]]
         header = np.zeros(HEADER_BYTES, np.uint8)
@@ -113,6 +114,7 @@ class Receiver:
 
     def post(self, source: int, name: str, device: Device) -> Reception:
         """Expect tensors from rank ``source``, after those that were posted before."""
+        staging.refuse_recording("pipelining")
         header = np.zeros(HEADER_BYTES, np.uint8)
         work = self._communicator.receive(header, source, ANNOUNCEMENT, name=f"announcement of {name}")
         reception = Reception(source, name, device, header, work)
