@@ -1,5 +1,8 @@
 """GraphModules as modules: their attributes, errors, hooks, and what else takes modules."""
 
+import gc
+import linecache
+
 import pytest
 
 import tenon
@@ -128,3 +131,13 @@ def test_functions_without_a_name_are_globals_of_the_code():
 
     assert module(tenon.ones(3)).shape == (3,)
     assert next(node for node in module.graph.nodes if "host_draw" in node.name).is_impure()
+
+
+def test_a_module_may_be_freed_while_linecache_goes_over_its_entries():
+    """``linecache.checkcache`` reads a list of names and then each entry: none may vanish meanwhile."""
+    name = type(fx.symbolic_trace(lambda x: x + 1)).forward.__code__.co_filename
+    gc.collect()
+
+    assert name in linecache.cache
+    fx.symbolic_trace(lambda x: x + 2)
+    assert name not in linecache.cache

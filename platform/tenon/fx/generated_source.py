@@ -14,6 +14,9 @@ from tenon.fx.arguments import Named
 from tenon.nn.module import Module
 
 _numbers = itertools.count()
+#: The file names of functions whose owners are gone. The next function removes them: an owner may be freed
+#: while ``linecache`` goes over its entries, which would raise if one vanished.
+_freed: list[str] = []
 #: The prefix of the file names of generated functions.
 PREFIX = "<eval_with_key>"
 _CALL = Module.__call__.__code__
@@ -25,15 +28,17 @@ def make_function(
     fields: Named,
     owner: object,  # of any types
 ) -> FunctionType:
-    """Return the function ``forward`` of ``source``; its source can be looked up until ``owner`` is freed.
+    """Return the function ``forward`` of ``source``; the source can be looked up while ``owner`` is there.
 
     ``fields`` has the name, file and line of the function that was traced, which the file name mentions.
     """
     filename = f"{PREFIX}.{next(_numbers)}"
     if "co_filename" in fields:
         filename += f" from {fields['co_filename']}:{fields['co_firstlineno']} in {fields['co_name']}"
+    while _freed:
+        linecache.cache.pop(_freed.pop(), None)
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    weakref.finalize(owner, linecache.cache.pop, filename, None).atexit = False
+    weakref.finalize(owner, _freed.append, filename).atexit = False
     space = dict(names)
     exec(compile(source, filename, "exec"), space)
     function: FunctionType = space["forward"]
