@@ -39,8 +39,17 @@ def scaled(twins, overflows=(), clip=False, half=False):
     return build
 
 
-@pytest.mark.parametrize("clip", [False, True])
-@pytest.mark.parametrize("overflows", [(), (9,), (1, 2, 12, 13)])
+@pytest.mark.parametrize(
+    ("overflows", "clip"),
+    [
+        ((9,), False),
+        ((1, 2, 12, 13), True),
+        pytest.param((), False, marks=pytest.mark.slow),
+        pytest.param((), True, marks=pytest.mark.slow),
+        pytest.param((9,), True, marks=pytest.mark.slow),
+        pytest.param((1, 2, 12, 13), False, marks=pytest.mark.slow),
+    ],
+)
 def test_overflows_and_growth_are_those_of_eager_code(twins, overflows, clip):
     build = scaled(twins, overflows, clip)
 
