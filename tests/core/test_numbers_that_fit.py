@@ -296,3 +296,17 @@ def test_copy_converts_numbers_as_tensors(
         of_number, of_tensor = function(tenon.zeros(2, dtype=getattr(tenon, dtype)))
 
         assert of_number.tolist() == of_tensor.tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        lambda: tenon.full((2,), None),
+        lambda: tenon.full_like(WHOLE, None),
+        lambda: WHOLE.new_full((2,), None),
+        lambda: tenon.scalar_tensor(None),
+    ],
+)
+def test_none_fills_nothing_which_would_show_what_was_in_memory_before(fill):
+    with pytest.raises(TypeError, match="must be Number, not NoneType"):
+        fill()

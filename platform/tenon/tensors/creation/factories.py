@@ -11,6 +11,7 @@ from tenon import dtypes
 from tenon.compat.rerouting import register
 from tenon.device import Device
 from tenon.engine.grad_mode import MODE
+from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
 from tenon.errors import ArgumentError, DTypeError, ShapeError
@@ -249,6 +250,8 @@ def full_like(
 ) -> Tensor:
     """Return a tensor filled with ``fill_value``, with the shape, strides, dtype and device of ``input``,
     except where given."""
+    if fill_value is None:  # to ``_like``, memory as it is
+        raise wrong_type("full_like", "fill_value", 2, fill_value, "Number")
     return _like(input, fill_value, dtype, device, requires_grad, memory_format)
 
 
@@ -280,6 +283,8 @@ def scalar_tensor(
     s: Number, *, dtype: DTypeLike | None = None, device: DeviceLike = None, requires_grad: bool = False
 ) -> Tensor:
     """Return a 0-d tensor with the value ``s``, by default of the default dtype."""
+    if s is None:
+        raise wrong_type("scalar_tensor", "s", 1, s, "Number")
     return _full((), s, kind_of(dtype), device, requires_grad)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.device import Device
 from tenon.engine.op import table as f
-from tenon.engine.operands import flag, need_flags
+from tenon.engine.operands import flag, need_flags, wrong_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError
 from tenon.kernels.backend import backend_for
@@ -152,6 +152,8 @@ class Convert(Family):
 
         By default it has this tensor's dtype and device.
         """
+        if fill_value is None:  # to ``_new``, memory as it is
+            raise wrong_type("new_full", "fill_value", 2, fill_value, "Number")
         return _new(self, (size,), fill_value, dtype, device, requires_grad)
 
     @with_layout
