@@ -124,7 +124,8 @@ def test_skipped(skipped): pass
 """
 
 
-@pytest.mark.parametrize("durations", [[], pytest.param(["--durations=9", "-vv"], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("durations", [[], ["--durations=9", "-vv"]])
 def test_workers_report_every_setup_and_teardown_that_shows(tmp_path, durations):
     shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_all.py").write_text(LIFECYCLE)

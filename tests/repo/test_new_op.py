@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -23,6 +25,7 @@ def run_tests_with(module, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_a_new_op_has_methods_functions_gradients_fusion_docs_and_tests_at_once():
     done = run_tests_with(
         "gaussian_op", str(PROGRAMS / "new_op.py"), "tests/core/test_samples.py", "-k", "gaussian or new_op"

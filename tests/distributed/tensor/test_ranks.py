@@ -42,14 +42,8 @@ if communicator.rank == 0:
 """
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        (2,),
-        *(pytest.param(s, marks=pytest.mark.slow) for s in [(2, 2), (1, 2), (2, 2, 2), (4, 2)]),
-    ],
-    ids=str,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [(2,), (2, 2), (1, 2), (2, 2, 2), (4, 2)], ids=str)
 def test_training_is_that_of_the_plain_model(sizes):
     ranks = 1
     for size in sizes:
