@@ -112,6 +112,7 @@ def test_distributed_shows_waits_bytes_and_bandwidth(page):
     ]
 
 
+@pytest.mark.slow
 def test_the_trace_zooms_by_keys_searches_and_lists_what_it_shows(page):
     page.show("trace", run="even")
 
@@ -132,6 +133,7 @@ def test_the_trace_zooms_by_keys_searches_and_lists_what_it_shows(page):
     browser.wait_for(lambda: shown in page.rows("The longest spans"), "the table")
 
 
+@pytest.mark.slow
 def test_hostile_names_are_shown_as_text_and_bad_files_are_named(page):
     page.show("operators", run="hostile")
 

@@ -237,6 +237,7 @@ print("common on", communicator.rank)
 """.replace("FOLDER", repr(FOLDER))
 
 
+@pytest.mark.slow
 def test_large_modules_are_gathered_into_memory_that_the_ranks_share_and_nobody_writes_to():
     done = launch(2, ["-c", COMMON])
 

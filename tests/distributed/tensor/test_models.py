@@ -79,7 +79,7 @@ LAYOUTS = {
 
 
 #: Layouts that each model is trained in by default; the others differ in the mesh's shape alone.
-USUAL = {"data and parameters", "grid"}
+USUAL = {"grid"}
 CASES = [
     pytest.param(
         kind, layout, marks=[] if layout in USUAL or kind == next(iter(MODELS)) else [pytest.mark.slow]

@@ -95,11 +95,15 @@ def compare(mesh, op, sample, placed, expected, found):
             yield f"{text} differs by {np.nanmax(np.abs(np.subtract(host, e, dtype=complex)))}"
 
 
+#: Few calls of every other op by default, and all calls of all ops in the slow tests.
+CALLS = [
+    *(pytest.param(name, 4, marks=[pytest.mark.slow] if i % 2 else []) for i, name in enumerate(OPS)),
+    *(pytest.param(name, None, marks=pytest.mark.slow) for name in OPS),
+]
+
+
 @pytest.mark.together
-@pytest.mark.parametrize(
-    "most", [4, pytest.param(None, marks=pytest.mark.slow)], ids=["4 calls", "all calls"]
-)
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize(("name", "most"), CALLS)
 def test_results_on_sharded_arrays_are_those_on_whole_ones(name, most):
     assert not differences(table[name], (2,), most)
 
