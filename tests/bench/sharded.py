@@ -1,5 +1,5 @@
 """Training steps with sharded parameters: tenon's fully_shard beside torch's (FSDP2) over gloo, in turns; and
-tensor-parallel ones.
+tensor-parallel and pipelined ones.
 
     python tests/bench/sharded.py                         # 2 ranks, an MLP of 50 M parameters, AdamW
     python tests/bench/sharded.py --width 512 --layers 8 --batch 64
@@ -8,7 +8,8 @@ tensor-parallel ones.
 One thread a rank. "local" is the same step on every rank without communication, "replicated" is
 DistributedDataParallel, "gathered once" keeps parameters from forward to backward (ZeRO-2), "sharded" releases
 them after each use (ZeRO-3), for the outermost module too. "tensor" is parallelize_module: layers are split by
-columns and by rows in turn, and all ranks have the same batch, so that each computes 1 / N of a step. All start
+columns and by rows in turn, and all ranks have the same batch, so that each computes 1 / N of a step; so it does
+in "pipeline", a stage on each rank and 8 microbatches by 1F1B, of which (N - 1) / (N + 7) is idle. All start
 from the same weights; losses after some steps have to agree. Bytes are those that a rank sends in a step,
 counted, beside the theory: 3 x parameters x (N - 1) / N, and for "tensor" two all-reduces of a batch for each
 pair of layers, one less for the input.
@@ -19,7 +20,8 @@ import ranks
 
 WARM = 3
 """Steps before the losses are compared."""
-WAYS = ("local", "replicated", "gathered once", "sharded", "tensor")
+WAYS = ("local", "replicated", "gathered once", "sharded", "tensor", "pipeline")
+MICROBATCHES = 8
 
 
 def mlp(nn, width, layers):
@@ -68,6 +70,8 @@ def make_step(library, options, way, rank):
             scale = 1.4 * parameter.shape[-1] ** -0.5 if parameter.ndim > 1 else 0.0
             drawn = weights.standard_normal(tuple(parameter.shape), np.float32) * np.float32(scale)
             parameter.copy_(library.tensor(drawn))
+    if way == "pipeline":
+        return pipelined_step(library, options, model, rank)
     model = arranged(library, model, way)
     optimizer = library.optim.AdamW(model.parameters(), lr=1e-4)
     x, y = (library.tensor(array) for array in batch_of(options, 1 if way == "tensor" else 1 + rank))
@@ -78,6 +82,27 @@ def make_step(library, options, way, rank):
         loss.backward()
         optimizer.step()
         return loss
+
+    return step
+
+
+def pipelined_step(library, options, model, rank):
+    """A training step of which this rank computes its stage; its loss on the last one, 0 elsewhere."""
+    size, pipelining = library.distributed.get_world_size(), library.distributed.pipelining
+    count = len(model) // size
+    own = library.nn.Sequential(*list(model)[rank * count : (rank + 1) * count])
+    stage = pipelining.PipelineStage(own, rank, size, library.device("cpu"))
+    schedule = pipelining.Schedule1F1B(stage, MICROBATCHES, loss_fn=library.nn.functional.mse_loss)
+    optimizer = library.optim.AdamW(own.parameters(), lr=1e-4)
+    x, y = (library.tensor(array) for array in batch_of(options, 1))
+
+    def step():
+        optimizer.zero_grad()
+        losses = []
+        arguments = [x] if rank == 0 else []
+        schedule.step(*arguments, target=y if rank == size - 1 else None, losses=losses, return_outputs=False)
+        optimizer.step()
+        return library.stack(losses).mean() if losses else library.tensor(0.0)
 
     return step
 
@@ -113,6 +138,7 @@ def measure(options):
     """What each rank does."""
     import tenon
     import tenon.distributed.fsdp
+    import tenon.distributed.pipelining
     import tenon.distributed.tensor.parallel
     from tenon.distributed import get_communicator
 
@@ -122,6 +148,7 @@ def measure(options):
         torch = ranks.join_gloo(communicator.rank, communicator.size, options.rendezvous)
         if torch is not None:
             import torch.distributed.fsdp
+            import torch.distributed.pipelining
             import torch.distributed.tensor.parallel
 
             libraries["torch"] = torch
@@ -132,9 +159,11 @@ def measure(options):
         for way in chosen
     }
     losses = {key: [float(step().item()) for _ in range(WARM)][-1] for key, step in steps.items()}
-    split = [loss for key, loss in losses.items() if "tensor" in key]
-    together = [loss for key, loss in losses.items() if "tensor" not in key and "local" not in key]
-    for equal in (split, together):
+    kinds = {"tensor": [], "pipeline": [], "data": []}
+    for key, loss in losses.items():
+        way = key.split(maxsplit=1)[1]
+        kinds.get(way, [] if way == "local" else kinds["data"]).append(loss)
+    for equal in kinds.values():
         assert not equal or np.allclose(equal, equal[0], rtol=1e-3), losses
     parameters = sum(p.numel() for p in mlp(tenon.nn, options.width, options.layers).parameters())
     sent = {key: counted_bytes(communicator, step) for key, step in steps.items() if key.startswith("tenon")}
@@ -157,8 +186,9 @@ def show(options, size, parameters, found, sent):
         base = found.get(f"{key.split()[0]} local", times)
         text = f"{key:22} {times['min'] * 1e3:9.1f} ms (median {times['median'] * 1e3:9.1f})"
         text += f", {times['min'] / base['min']:5.2f} of local"
-        if key.startswith("tenon"):
+        if key.startswith("tenon") and "pipeline" not in key:
             text += f", {sent[key] / 1e6:8.1f} MB sent ({sent[key] / theory['tensor' in key]:.4f} of theory)"
+        if key.startswith("tenon"):
             peer = found.get(key.replace("tenon", "torch"))
             if peer is not None:
                 text += f", torch / tenon {peer['min'] / times['min']:.2f}"

@@ -96,10 +96,10 @@ def test_sharded_training_is_timed_beside_torch(tmp_path):
     find_mpirun()
 
     found = run(
-        "sharded.py", "--width", "32", "--layers", "2", "--batch", "4", "--rounds", "1", tmp_path=tmp_path
+        "sharded.py", "--width", "32", "--layers", "2", "--batch", "8", "--rounds", "1", tmp_path=tmp_path
     )
 
-    ways = ("local", "replicated", "gathered once", "sharded", "tensor")
+    ways = ("local", "replicated", "gathered once", "sharded", "tensor", "pipeline")
     assert set(found["ways"]) == {f"{library} {way}" for library in ("tenon", "torch") for way in ways}
     parameters = 2 * (32 * 32 + 32)
     assert found["sent"]["tenon sharded"] == pytest.approx(3 * 4 * parameters / 2, rel=0.02)
