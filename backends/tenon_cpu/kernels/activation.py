@@ -79,10 +79,10 @@ def _by_tanh(x: np.ndarray, out: np.ndarray, slope: np.ndarray, e: np.ndarray, t
 
 
 def _swish(x: np.ndarray, out: np.ndarray, slope: np.ndarray, e: np.ndarray, t: np.ndarray) -> None:
-    np.multiply(x, _HALF, out=t)
-    np.tanh(t, out=t)
-    np.multiply(t, _HALF, out=t)
-    np.add(t, _HALF, out=t)  # the sigmoid
+    np.negative(x, out=t)
+    np.exp(t, out=t)
+    np.add(t, _ONE, out=t)
+    np.divide(_ONE, t, out=t)  # the sigmoid
     np.multiply(x, t, out=out)
     # s (1 + x - x s)
     np.subtract(x, out, out=e)

@@ -29,7 +29,7 @@ _FEW = 256
 #: Elements from which ReLU compares with an array of zeros, and that array.
 _FEW_ZEROS, _ZEROS = 1500, np.zeros(1 << 13, np.float32)
 _ZERO = {c: np.zeros((), c) for c in _REAL}
-_HALF = {c: np.full((), 0.5, c) for c in _REAL}
+_ONE = {c: np.ones((), c) for c in _REAL}
 
 
 def conj(x: Operand) -> Operand:
@@ -97,14 +97,14 @@ def mean(x: np.ndarray, *, axes: Sequence[int], keepdims: bool = False) -> np.nd
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """The sigmoid by ``tanh``, with one array instead of four (2.1 against 4.0 us on 1000 elements)."""
-    half = _HALF.get(x.dtype.char)
-    if half is None or not x.ndim:
+    """The sigmoid with one array instead of four."""
+    one = _ONE.get(x.dtype.char)
+    if one is None or not x.ndim:
         return _sigmoid.forward(np, x)
-    result = np.multiply(x, half)
-    np.tanh(result, result)
-    np.multiply(result, half, result)
-    return np.add(result, half, result)
+    result = np.negative(x)
+    np.exp(result, result)
+    np.add(result, one, result)
+    return np.divide(one, result, result)
 
 
 def relu(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:

@@ -192,13 +192,15 @@ class Sigmoid(FloatUnary):
     foreach = True
 
     def forward(self, xp, x, *, out=None):
-        """Computed by tanh, which does not overflow."""
+        """By exp, which keeps all digits of small results; of complex numbers by tanh, which does not
+        overflow."""
         if x.dtype.itemsize == 2:  # 16-bit floats in float32: their tails would lose digits
             return self.forward(xp, x.astype("float32")).astype(x.dtype)
-        half = xp.multiply(x, 0.5, out=out)
-        half = xp.tanh(half, out=out)
-        half = xp.multiply(half, 0.5, out=out)
-        return xp.add(half, 0.5, out=out)
+        if x.dtype.kind == "c":
+            half = xp.tanh(xp.multiply(x, 0.5, out=out), out=out)
+            return xp.add(xp.multiply(half, 0.5, out=out), 0.5, out=out)
+        result = xp.exp(xp.negative(x, out=out), out=out)
+        return xp.reciprocal(xp.add(result, 1, out=out), out=out)
 
     def vjp_x(self, f, g, out, x):
         return f.mul(g, f.conj(f.mul(out, f.sub(1.0, out))))
