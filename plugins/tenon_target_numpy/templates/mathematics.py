@@ -70,5 +70,7 @@ def erfc(x: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
-    """Return ``1 / (1 + exp(-x))``, by tanh, which does not overflow."""
-    return np.tanh(x * 0.5) * 0.5 + 0.5
+    """Return ``1 / (1 + exp(-x))``, which keeps the digits of small results; of complex numbers by tanh."""
+    if np.iscomplexobj(x):
+        return np.tanh(x * 0.5) * 0.5 + 0.5
+    return 1.0 / (1.0 + np.exp(-x))
