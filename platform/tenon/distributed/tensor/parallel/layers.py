@@ -30,17 +30,20 @@ class _LayerParallel(ParallelStyle):
     """A style for layers with one input and one output, of the types in ``places``."""
 
     places: ClassVar[dict[type[Module], Places]]
+    #: The placement that the computation needs of its input, which is the default of ``input_layouts`` too.
+    desired_input_layouts: ClassVar[tuple[Placement]]
+    #: The default of ``output_layouts``.
+    own_output_layout: ClassVar[Placement]
 
     def __init__(
         self,
-        input_layouts: Placement,
-        desired_input_layouts: Placement,
-        output_layouts: Placement,
-        use_local_output: bool,
+        *,
+        input_layouts: Placement | None = None,
+        output_layouts: Placement | None = None,
+        use_local_output: bool = True,
     ) -> None:
-        self.input_layouts = (input_layouts,)
-        self.desired_input_layouts = (desired_input_layouts,)
-        self.output_layouts = (output_layouts,)
+        self.input_layouts = (_placement("input_layouts", input_layouts, self.desired_input_layouts[0]),)
+        self.output_layouts = (_placement("output_layouts", output_layouts, self.own_output_layout),)
         self.use_local_output = use_local_output
 
     def _desired_input(self, module: Module) -> Placement:
@@ -102,20 +105,7 @@ class ColwiseParallel(_LayerParallel):
         Linear: {"weight": Shard(0), "bias": Shard(0)},
         Embedding: {"weight": Shard(1)},
     }
-
-    def __init__(
-        self,
-        *,
-        input_layouts: Placement | None = None,
-        output_layouts: Placement | None = None,
-        use_local_output: bool = True,
-    ) -> None:
-        super().__init__(
-            _placement("input_layouts", input_layouts, Replicate()),
-            Replicate(),
-            _placement("output_layouts", output_layouts, Shard(-1)),
-            use_local_output,
-        )
+    desired_input_layouts, own_output_layout = (Replicate(),), Shard(-1)
 
 
 class RowwiseParallel(_LayerParallel):
@@ -133,23 +123,10 @@ class RowwiseParallel(_LayerParallel):
         Linear: {"weight": Shard(1), "bias": Replicate()},
         Embedding: {"weight": Shard(0)},
     }
-
-    def __init__(
-        self,
-        *,
-        input_layouts: Placement | None = None,
-        output_layouts: Placement | None = None,
-        use_local_output: bool = True,
-    ) -> None:
-        super().__init__(
-            _placement("input_layouts", input_layouts, Shard(-1)),
-            Shard(-1),
-            _placement("output_layouts", output_layouts, Replicate()),
-            use_local_output,
-        )
+    desired_input_layouts, own_output_layout = (Shard(-1),), Replicate()
 
     def _desired_input(self, module: Module) -> Placement:
-        return Replicate() if isinstance(module, Embedding) else Shard(-1)
+        return Replicate() if isinstance(module, Embedding) else self.desired_input_layouts[0]
 
 
 class SequenceParallel(ParallelStyle):
