@@ -390,12 +390,17 @@ def test_meta_parameters_need_no_memory():
 
 def test_styles_of_ones_own():
     class Doubled(ParallelStyle):
+        _shards = False
+
         def _apply(self, module, device_mesh):
             module.register_forward_hook(lambda m, inputs, output: output * device_mesh.size())
             return module
 
     def work(mesh):
-        return parallelize_module(nn.Identity(), mesh, Doubled())(torch.ones(1)).item()
+        model = nn.Sequential(nn.Linear(1, 1, bias=False))
+        nn.init.ones_(model[0].weight)
+        parallelize_module(model, mesh, {"0": RowwiseParallel(input_layouts=Replicate()), "?": Doubled()})
+        return model(torch.ones(1, 1)).item()
 
     assert on_mesh(2, work) == [2, 2]
 

@@ -9,17 +9,9 @@ from typing import cast
 
 from tenon.distributed.device_mesh import DeviceMesh, current_mesh
 from tenon.distributed.tensor.dtensor import DTensor
-from tenon.distributed.tensor.parallel.prepare import (
-    PrepareModuleInput,
-    PrepareModuleInputOutput,
-    PrepareModuleOutput,
-)
 from tenon.distributed.tensor.parallel.style import ParallelStyle
 from tenon.errors import ArgumentError, TenonWarning
 from tenon.nn.module import Module
-
-#: Styles that add hooks only, and leave parameters alone.
-_HOOKS_ONLY = (PrepareModuleInput, PrepareModuleOutput, PrepareModuleInputOutput)
 
 
 def parallelize_module(
@@ -121,7 +113,7 @@ def _check(module: Module, targets: list[Target], mesh: DeviceMesh) -> None:
     inside: set[int] = set()
     for target, style, path in targets:
         style._check(target, path)
-        if isinstance(style, _HOOKS_ONLY):
+        if not style._shards:
             continue
         if id(target) in sharded or getattr(target, "_distribute_module_applied", False):
             raise ArgumentError(

@@ -30,6 +30,8 @@ class PrepareModuleInput(ParallelStyle):
     Source: torch.distributed.tensor.parallel.PrepareModuleInput.
     """
 
+    _shards = False
+
     def __init__(
         self,
         *,
@@ -117,6 +119,8 @@ class PrepareModuleOutput(ParallelStyle):
     Source: torch.distributed.tensor.parallel.PrepareModuleOutput.
     """
 
+    _shards = False
+
     def __init__(
         self,
         *,
@@ -167,6 +171,8 @@ class PrepareModuleInputOutput(ParallelStyle):
 
     Source: torch.distributed.tensor.parallel.PrepareModuleInputOutput.
     """
+
+    _shards = False
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.distributed.tensor.dtensor import DTensor
 from tenon.errors import ArgumentError, ModuleValueError
@@ -20,10 +20,12 @@ class ParallelStyle(ABC):
 
     ``src_data_rank`` is the rank of the mesh whose parameters all take; None for each rank's own. A style of
     your own defines ``_apply(module, device_mesh)``, which changes the module in place and returns it, and
-    may define ``_check``. Source: torch.distributed.tensor.parallel.ParallelStyle.
+    may define ``_check``; one that leaves parameters alone sets ``_shards`` to False, so that it may stand
+    beside another one. Source: torch.distributed.tensor.parallel.ParallelStyle.
     """
 
     src_data_rank: int | None = 0
+    _shards: ClassVar[bool] = True
 
     @abstractmethod
     def _apply(self, module: Module, device_mesh: DeviceMesh) -> Module:
