@@ -655,3 +655,24 @@ def test_clipping_takes_one_collective_for_all_gradients(calls, order):
     for _, total, clipped in results:
         torch.testing.assert_close(total, expected)
         torch.testing.assert_close(clipped, [p.grad for p in whole])
+
+
+@pytest.mark.parametrize("dtypes", [("complex64", "complex64"), ("bfloat16", "float32")], ids=str)
+def test_the_norm_of_sharded_gradients_has_the_dtype_of_the_plain_one(dtypes):
+    torch.manual_seed(0)
+    gradients = [torch.randn(4, 3).to(getattr(torch, kind)) for kind in dtypes]
+    whole = [torch.zeros_like(g).requires_grad_() for g in gradients]
+    for parameter, gradient in zip(whole, gradients, strict=True):
+        parameter.grad = gradient.clone()
+    expected = nn.utils.clip_grad_norm_(whole, 0.5)
+
+    def work(mesh):
+        own = [distribute_tensor(torch.zeros_like(g), mesh, [Shard(0)]).requires_grad_() for g in gradients]
+        for parameter, gradient in zip(own, gradients, strict=True):
+            parameter.grad = distribute_tensor(gradient, mesh, [Shard(0)])
+        total = nn.utils.clip_grad_norm_(own, 0.5)
+        return total.full_tensor(), [p.grad.full_tensor() for p in own]
+
+    for total, clipped in on_ranks(work):
+        torch.testing.assert_close(total, expected, rtol=1e-2, atol=0)
+        torch.testing.assert_close(clipped, [p.grad for p in whole], rtol=2e-2, atol=1e-3)

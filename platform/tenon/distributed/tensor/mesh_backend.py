@@ -129,14 +129,16 @@ class MeshBackend(Backend):
         if not order > 0 or not self.member or any(isinstance(a.local, Aval) for a in arrays):
             return None
         found: dict[tuple[int, ...], list[float]] = {}
+        kinds = set()
         for array in arrays:
             placed = self.placed_as(array, array)
             dims = tuple(d for d, p in enumerate(placed.placements) if isinstance(p, Shard))
             local = self.device.raw.vector_norm(placed.local, order=order, axes=tuple(range(array.ndim)))
             found.setdefault(dims, []).append(float(self.device.to_host(local)))
+            kinds.add(local.dtype)
         joined = np.linalg.norm([self._joined_norm(n, order, dims) for dims, n in found.items()], order)
         device = self.device.device_of(arrays[0].local)
-        return self.device.from_host(np.asarray(joined, arrays[0].dtype), device)
+        return self.device.from_host(np.asarray(joined, np.result_type(*kinds)), device)
 
     def _joined_norm(self, norms: Sequence[float], order: float, dims: Sequence[int]) -> float:
         """The norm of ``norms`` of all ranks along ``dims``."""

@@ -17,7 +17,7 @@ from tenon.distributed.tensor.chunks import chunk_of
 from tenon.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, StridedShard
 from tenon.engine.sharding_rule import Factors, ShardingRule
 
-#: The cost of cutting a whole array, which sends nothing, by byte: it decides only between equal others.
+#: The cost of cutting a whole array, which sends nothing, by byte: it counts for very large ones only.
 _CUT = 1e-4
 #: What a collective costs beside its bytes, in bytes: some 10 us.
 _CALL = 1 << 15
