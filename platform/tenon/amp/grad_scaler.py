@@ -39,7 +39,7 @@ class OptState(Enum):
     STEPPED = 2
 
 
-class _Optimizer(Protocol):
+class ScaledOptimizer(Protocol):
     """What the scaler uses of ``tenon.optim.Optimizer``, which is defined in a higher layer."""
 
     @property
@@ -132,7 +132,7 @@ class GradScaler:
             " loss."
         )
 
-    def unscale_(self, optimizer: _Optimizer) -> None:
+    def unscale_(self, optimizer: ScaledOptimizer) -> None:
         """Divide the gradients of ``optimizer`` by the scale, in place; only needed to clip gradients."""
         if not self._enabled:
             return
@@ -149,7 +149,7 @@ class GradScaler:
         state["found_inf_per_device"] = self._unscale_grads_(optimizer, inverse, allow_fp16=False)
         state["stage"] = OptState.UNSCALED
 
-    def step(self, optimizer: _Optimizer, *args: Forwarded, **kwargs: Forwarded) -> Forwarded:
+    def step(self, optimizer: ScaledOptimizer, *args: Forwarded, **kwargs: Forwarded) -> Forwarded:
         """Call ``optimizer.step(*args, **kwargs)`` with unscaled gradients; skip it if one is infinite or
         NaN."""
         if not self._enabled:
@@ -233,14 +233,14 @@ class GradScaler:
         scale.copy_(new_scale.reshape(()))
 
     def _unscale_grads_(
-        self, optimizer: _Optimizer, inverse: Tensor, found_inf: object = None, allow_fp16: bool = True
+        self, optimizer: ScaledOptimizer, inverse: Tensor, found_inf: object = None, allow_fp16: bool = True
     ) -> dict[Device, Tensor]:
         """Multiply all gradients by ``inverse``; return for each device 1.0 if one was infinite or NaN, else
         0.0.
 
         ``found_inf`` has no effect; PyTorch has that parameter.
         """
-        grads = [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
+        grads = self._gradients(optimizer)
         if not allow_fp16 and any(g.dtype is dtypes.float16 for g in grads):
             raise ScalerError(
                 "Attempting to unscale FP16 gradients. Keep parameters in float32 and use autocast for the"
@@ -266,6 +266,10 @@ class GradScaler:
                 if overflow:
                     result[device].fill_(1.0)
         return result
+
+    def _gradients(self, optimizer: ScaledOptimizer) -> list[Tensor]:
+        """The gradients to unscale in place."""
+        return [p.grad for g in optimizer.param_groups for p in g["params"] if p.grad is not None]
 
     def _record_unscaling(self, grads: list[Tensor], inverse: Tensor) -> dict[Device, Tensor]:
         """Record the unscaling for a compiled program, which is valid while gradients are finite and the
