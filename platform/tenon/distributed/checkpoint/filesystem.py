@@ -21,7 +21,6 @@ from tenon.distributed.checkpoint.chunks import shown
 from tenon.distributed.checkpoint.manifest import ShardFile, StorageData, Stored
 from tenon.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from tenon.distributed.checkpoint.planner import (
-    LoadItemType,
     LoadPlan,
     LoadPlanner,
     ReadItem,
@@ -30,7 +29,7 @@ from tenon.distributed.checkpoint.planner import (
     WriteItem,
     WriteItemType,
 )
-from tenon.distributed.checkpoint.planner_helpers import narrowed
+from tenon.distributed.checkpoint.planner_helpers import deliver
 from tenon.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from tenon.distributed.communication.futures import Future
 from tenon.errors import ArgumentError, CheckpointError, CheckpointWriteError
@@ -38,7 +37,6 @@ from tenon.serialize.atomic import ABANDONED_AFTER, remove_abandoned, replacing
 from tenon.serialize.regular_files import open_regular
 from tenon.serialize.tensor_file import TensorFile
 from tenon.serialize.tensors import Packed
-from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor
 
@@ -284,7 +282,7 @@ class FileSystemReader(StorageReader):
         for place, of_chunk in items.items():
             tensor = self._open_file(place.relative_path).tensor(place.key)
             for item in of_chunk:
-                _deliver(item, tensor, planner)
+                deliver(item, tensor, planner)
         done: Future[None] = Future()
         done.set_result(None)
         return done
@@ -294,6 +292,24 @@ class FileSystemReader(StorageReader):
         if place is None:
             raise CheckpointError(f"the checkpoint {os.fspath(self.path)!r} has no data of {index.fqn!r}.")
         return place
+
+    def verify(self, number: int = 0, count: int = 1) -> None:
+        """Read part ``number`` of ``count`` of the files, without loading them; all if there is one part.
+
+        CheckpointError for a file that is missing, torn or foreign, and for any wrong checksum.
+        """
+        self._data = self.read_metadata().storage_data
+        keys: dict[str, list[str]] = {name: [] for name in sorted(self._data.files)[number::count]}
+        for place in self._data.places.values():
+            if place.relative_path in keys:
+                keys[place.relative_path].append(place.key)
+        try:
+            for name, own in keys.items():
+                file = self._open_file(name)
+                for key in own:
+                    file.check(key)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the files."""
@@ -366,23 +382,3 @@ def _size_of(path: Path) -> int | None:
         return path.stat().st_size
     except FileNotFoundError:
         return None
-
-
-def _deliver(item: ReadItem, tensor: Tensor, planner: LoadPlanner) -> None:
-    """Put a chunk, or the part of it that ``item`` wants, where the planner says."""
-    if item.type is LoadItemType.BYTE_IO:
-        data = planner.resolve_bytes(item)
-        data.write(np.asarray(tensor.raw).tobytes())
-        data.seek(0)
-        planner.load_bytes(item, data)
-        return
-    part = narrowed(tensor, item.storage_offsets, item.lengths)
-    target = planner.resolve_tensor(item)
-    if tuple(target.shape) != tuple(item.lengths):
-        raise CheckpointError(
-            f"{item.dest_index.fqn}: the planner gave a tensor of {list(target.shape)} for a box of"
-            f" {list(item.lengths)}."
-        )
-    with no_grad():
-        target.detach().copy_(part)
-    planner.commit_tensor(item, target)

@@ -35,6 +35,8 @@ def named(model: Module, optimizer: Optimizer, whole: bool) -> Values:
     groups = [
         {**group, "params": [known[number] for number in group["params"]]} for group in state["param_groups"]
     ]
+    for group in groups:
+        group.pop("param_names", None)  # those of one rank: ranks may have different layers
     return {
         "state": {known[number]: dict(entry) for number, entry in state["state"].items()},
         "param_groups": groups,
@@ -98,7 +100,8 @@ def _groups(optimizer: Optimizer, known: list[str], saved: list[Values]) -> list
                 f"no saved group has one of the parameters {', '.join(sorted(wanted)[:5])}. Load the state of"
                 " an optimizer of the same model."
             )
-        groups.append({**like[0], "params": numbers})
+        names = {"param_names": group["param_names"]} if "param_names" in group else {}
+        groups.append({**like[0], "params": numbers, **names})
     return groups
 
 

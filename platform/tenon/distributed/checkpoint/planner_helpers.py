@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tenon.distributed.checkpoint.chunks import intersection, overlapping
 from tenon.distributed.checkpoint.metadata import (
     STORAGE_TYPES,
@@ -16,6 +18,7 @@ from tenon.distributed.checkpoint.metadata import (
 )
 from tenon.distributed.checkpoint.planner import (
     LoadItemType,
+    LoadPlanner,
     ReadItem,
     TensorWriteData,
     WriteItem,
@@ -24,6 +27,7 @@ from tenon.distributed.checkpoint.planner import (
 from tenon.distributed.tensor.dtensor import DTensor
 from tenon.distributed.tensor.placement_types import Partial
 from tenon.errors import ArgumentError, CheckpointError
+from tenon.tensors.autograd.grad_mode import no_grad
 from tenon.tensors.size import Size
 from tenon.tensors.tensor import Tensor
 
@@ -134,3 +138,23 @@ def find_state_dict_object(state_dict: Mapping[str, object], index: MetadataInde
     if index.offset is not None:
         raise CheckpointError(f"FQN: {index.fqn!r} is a {type(value).__name__}, of which there are no parts.")
     return value
+
+
+def deliver(item: ReadItem, tensor: Tensor, planner: LoadPlanner) -> None:
+    """Put a chunk, or the part of it that ``item`` wants, where the planner says."""
+    if item.type is LoadItemType.BYTE_IO:
+        data = planner.resolve_bytes(item)
+        data.write(np.asarray(tensor.raw).tobytes())
+        data.seek(0)
+        planner.load_bytes(item, data)
+        return
+    part = narrowed(tensor, item.storage_offsets, item.lengths)
+    target = planner.resolve_tensor(item)
+    if tuple(target.shape) != tuple(item.lengths):
+        raise CheckpointError(
+            f"{item.dest_index.fqn}: the planner gave a tensor of {list(target.shape)} for a box of"
+            f" {list(item.lengths)}."
+        )
+    with no_grad():
+        target.detach().copy_(part)
+    planner.commit_tensor(item, target)
