@@ -35,16 +35,21 @@ class Keys:
 
     __slots__ = ("_generator", "_next", "samples", "step")
 
-    def __init__(self, seed: int, step: int, samples: Iterable[int]) -> None:
+    def __init__(self, seed: int, step: int, samples: Iterable[int], first: int = 0) -> None:
         self._generator = CounterGenerator(seed)
         self.step = step
         self.samples = np.asarray(samples if isinstance(samples, np.ndarray) else list(samples), np.int64)
-        self._next = 0
+        self._next = first
 
     @property
     def seed(self) -> int:
         """The seed of the numbers."""
         return self._generator.seed
+
+    @property
+    def drawn(self) -> int:
+        """The number that the next random operation will get."""
+        return self._next
 
     def next_op(self) -> int:
         """Return the number of the next random operation of this step; equal numbers draw equal values."""
@@ -96,11 +101,11 @@ def current() -> Keys | None:
 
 
 @contextmanager
-def keyed(*, step: int, samples: Iterable[int], seed: int | None = None) -> Iterator[Keys]:
+def keyed(*, step: int, samples: Iterable[int], seed: int | None = None, first: int = 0) -> Iterator[Keys]:
     """Draw random numbers inside the block by (seed, step, sample); by default with the default generator's
-    seed."""
+    seed. ``first`` is the number of the first random operation, for a program that is a part of another."""
     previous = _Slot.keys
-    keys = Keys(initial_seed() if seed is None else seed, step, samples)
+    keys = Keys(initial_seed() if seed is None else seed, step, samples, first)
     _Slot.keys = keys
     try:
         yield keys

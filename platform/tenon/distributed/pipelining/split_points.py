@@ -72,7 +72,7 @@ def even_split(module: Module, num_stages: int) -> dict[str, SplitPoint]:
     the first one belongs to the first stage, what comes after the last to the last. ArgumentError if there
     are fewer members than stages.
     """
-    members = list(_members(module, ""))
+    members = list(members_of_lists(module))
     if not 1 <= num_stages <= max(1, len(members)):
         raise ArgumentError(
             f"pipeline(num_stages={num_stages}): {type(module).__name__} has {len(members)} members of"
@@ -88,13 +88,14 @@ def even_split(module: Module, num_stages: int) -> dict[str, SplitPoint]:
     return {members[start][0]: SplitPoint.BEGINNING for start in starts[1:]}
 
 
-def _members(module: Module, prefix: str) -> Iterator[tuple[str, Module]]:
+def members_of_lists(module: Module, prefix: str = "") -> Iterator[tuple[str, Module]]:
+    """The members of the outermost lists in ``module``, ``Sequential`` or ``ModuleList``, and their paths."""
     for name, child in module.named_children():
         path = f"{prefix}{name}"
         if isinstance(module, Sequential | ModuleList):
             yield path, child
         else:
-            yield from _members(child, f"{path}.")
+            yield from members_of_lists(child, f"{path}.")
 
 
 def _smallest_largest(sizes: list[int], parts: int) -> list[int]:

@@ -81,8 +81,8 @@ def _targets(module: Module, plan: object) -> list[Target]:
         )
     targets = []
     for pattern, style in cast("Mapping[str, ParallelStyle]", plan).items():
-        matches = _matches(module, pattern)
-        if not matches:
+        matching = matches(module, pattern)
+        if not matching:
             names = ", ".join(repr(name) for name, _ in module.named_children())
             warnings.warn(
                 f"Parallelize plan key '{pattern}' could not be resolved: no submodule matching it in"
@@ -90,11 +90,11 @@ def _targets(module: Module, plan: object) -> list[Target]:
                 TenonWarning,
                 stacklevel=3,
             )
-        targets += [(found, style, path) for path, found in matches]
+        targets += [(target, style, path) for path, target in matching]
     return targets
 
 
-def _matches(module: Module, pattern: str) -> list[tuple[str, Module]]:
+def matches(module: Module, pattern: str) -> list[tuple[str, Module]]:
     """The submodules at ``pattern``, with their paths."""
     found = [("", module)]
     for token in pattern.split(".") if pattern else []:
