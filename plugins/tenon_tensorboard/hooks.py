@@ -72,8 +72,12 @@ def tenon_step_end(session: Session, step: int, metrics: Mapping[str, object]) -
         _State.measured = (time.perf_counter(), done)
         writer.scalar("steps_per_second", (done - first) / (_State.measured[0] - before), done)
         writer.scalar("memory_mb", megabytes(session.device), done)
+        if session.division is not None:  # collective: each rank has a part of the gradients
+            norm = session.division.gradient_norm()
+        elif session.is_main:
+            norm = gradient_norm(session.model)
         if session.is_main:
-            writer.scalar("gradient_norm", gradient_norm(session.model), done)
+            writer.scalar("gradient_norm", norm, done)
     if session.is_main and log.histograms is not None and done % log.histograms == 0:
         for name, parameter in session.model.named_parameters():
             writer.histogram(f"weights/{name}", parameter.detach().cpu().numpy(), done)

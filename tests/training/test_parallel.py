@@ -6,7 +6,7 @@ import pytest
 from tenon.errors import ConfigError
 from tenon.serialize.checkpoint import read_latest
 from tenon.training.config import resolve
-from tenon.training.parallel import find_hook
+from tenon.training.data_parallel import find_hook
 
 BASE = {"model": "m:Net", "data": "m:load"}
 NORMALISED = """

@@ -15,7 +15,7 @@ from tenon.errors import ArgumentError
 from tenon.export import CompiledRunner, Runner, capture, export, save
 from tenon.extend import run_parts
 from tenon.testing.suites.target_models import MODELS
-from tenon.training.parallel import make_synchronizer
+from tenon.training.data_parallel import make_synchronizer
 from tenon.training.plan import step_graph
 from tenon.training.plan.graph_plan import GraphPlan
 from tenon.training.step import train_step

@@ -2,13 +2,16 @@
 
 Rank 0 copies the state and writes it in a background thread (``serialize/background.py``). It also reads, and
 broadcasts the file to the others, so that all resume from the same bytes and only rank 0 needs to see the
-folder.
+folder. Where ranks have parts of the model (``[parallel]``) a checkpoint is a folder that all write and read
+(``parallel/saved.py``).
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
@@ -16,19 +19,22 @@ from typing import TypeAlias
 import click
 import numpy as np
 
-from tenon.distributed.checkpoint import random_states
+from tenon.distributed.checkpoint import FileSystemReader, random_states
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.zero import ZeroRedundancyOptimizer
-from tenon.errors import CheckpointError
+from tenon.errors import CheckpointError, CheckpointVersionError, CheckpointWarning
 from tenon.plugins.manager import host
 from tenon.plugins.user_key import is_signed, sign
+from tenon.serialize import verify
 from tenon.serialize.background import CheckpointWriter
-from tenon.serialize.checkpoint import Sections, checkpoints, latest_valid, read_checkpoint
+from tenon.serialize.checkpoint import SUFFIXES, Sections, checkpoints, read_checkpoint
 from tenon.serialize.named import NamedBytes
 from tenon.serialize.regular_files import open_regular
 from tenon.training import lock
 from tenon.training.config import canonical
+from tenon.training.parallel import saved as saved_parts
+from tenon.training.parallel.saved import FolderWriter
 from tenon.training.session import Session
 from tenon.training.trust import Trust, imports, listing
 
@@ -38,9 +44,10 @@ Resumed: TypeAlias = tuple[Path, Sections]
 
 
 def save(session: Session) -> None:
-    """Copy the run's state, which rank 0 writes in the background; all ranks call it at the same step.
+    """Copy the run's state, which is written in the background; all ranks call it at the same step.
 
-    Does nothing if ``checkpoint.every`` is 0.
+    Rank 0 writes one file; where ranks have parts of the model, each writes its own, into one folder. Does
+    nothing if ``checkpoint.every`` is 0.
     """
     if not session.config.checkpoint.every:
         return
@@ -48,32 +55,48 @@ def save(session: Session) -> None:
     generators = random_states.capture(session.communicator)
     if isinstance(session.optimizer, ZeroRedundancyOptimizer):
         session.optimizer.consolidate_state_dict(to=0)
-    if not session.is_main:
+    if session.division is None and not session.is_main:
         return
     lock.check(session.folder)
+    folder, keep = session.folder / FOLDER, session.config.checkpoint.keep
+    if session.division is not None:
+        if session.writer is None:
+            session.writer = FolderWriter(folder, keep, session.is_main)
+        assert isinstance(session.writer, FolderWriter)
+        rest = _sections(session, generators, plugins)
+        session.writer.save(session.step, session.model, session.optimizer, rest)
+        return
     if session.writer is None:
-        session.writer = CheckpointWriter(session.folder / FOLDER, session.config.checkpoint.keep)
-    config = canonical(session.config)
+        session.writer = CheckpointWriter(folder, keep)
+    assert isinstance(session.writer, CheckpointWriter)
     session.writer.save(
         session.step,
         {
             "model": session.model.state_dict(),
             "optimizer": session.optimizer.state_dict(),
-            "scheduler": None if session.scheduler is None else session.scheduler.state_dict(),
-            "scaler": None if session.scaler is None else session.scaler.state_dict(),
-            "random": generators,
-            "progress": {
-                "step": session.step,
-                "epoch": session.epoch,
-                "position": session.position,
-                "samples_seen": session.samples_seen,
-            },
-            "metrics": session.metrics,
-            "config": config,
-            "signature": sign(config) if imports(session.config.model_dump()) else "",
-            "plugins": plugins,
+            **_sections(session, generators, plugins),
         },
     )
+
+
+def _sections(session: Session, generators: Sections, plugins: Sections) -> Sections:
+    """What a checkpoint has besides the model and the optimizer."""
+    config = canonical(session.config)
+    return {
+        "scheduler": None if session.scheduler is None else session.scheduler.state_dict(),
+        "scaler": None if session.scaler is None else session.scaler.state_dict(),
+        "random": generators,
+        "progress": {
+            "step": session.step,
+            "epoch": session.epoch,
+            "position": session.position,
+            "samples_seen": session.samples_seen,
+        },
+        "metrics": session.metrics,
+        "config": config,
+        "signature": sign(config) if imports(session.config.model_dump()) else "",
+        "plugins": plugins,
+    }
 
 
 def finish(session: Session) -> None:
@@ -84,44 +107,42 @@ def finish(session: Session) -> None:
 
 
 def folder_of(run: Path) -> Path:
-    """The run folder of ``run``, a run folder or one of its checkpoint files."""
-    if not run.is_file():
+    """The run folder of ``run``, a run folder or one of its checkpoints."""
+    if not run.is_file() and not saved_parts.is_folder(run):
         return run
     path = run.absolute()
     return path.parent.parent if path.parent.name == FOLDER else path.parent
 
 
+def all_of(run: Path) -> list[Path]:
+    """The checkpoints of a run folder, files and folders, newest first."""
+    steps: dict[Path, int] = saved_parts.folders(run / FOLDER)
+    files = checkpoints(run / FOLDER)
+    numbers = {path: re.findall(r"\d+", path.stem) for path in files}
+    steps.update({path: int(found[-1]) if found else -1 for path, found in numbers.items()})
+    return sorted(steps, key=steps.__getitem__, reverse=True)  # stable: of files, by their order
+
+
 def has_checkpoints(run: Path) -> bool:
     """Whether ``run`` is a run folder with a checkpoint to resume from."""
-    return bool(checkpoints(run / FOLDER))
+    return bool(all_of(run))
 
 
-def fetch(communicator: Communicator, run: Path, trust: Trust) -> Resumed:
-    """The run folder and the newest valid checkpoint of ``run``, a run folder or one checkpoint file.
+def fetch(communicator: Communicator, run: Path, trust: Trust, whole: bool = False) -> Resumed:
+    """The run folder and the newest valid checkpoint of ``run``, a run folder or one checkpoint.
 
-    Collective: rank 0 reads and broadcasts; all ranks raise CheckpointError if there is none, and ConfigError
-    if its configuration imports what ``trust`` does not allow.
+    Collective: of a file rank 0 reads and broadcasts; from a folder each rank will read its part, ``whole``
+    the whole model. All ranks raise CheckpointError if there is none, and ConfigError if its configuration
+    imports what ``trust`` does not allow.
     """
-    content, path, problem = b"", None, None
-    if communicator.rank == 0:
-        try:
-            path = _newest(run)
-            with open_regular(path) as file:  # which another account may have replaced since it was checked
-                content = file.read()
-        except (CheckpointError, OSError) as error:
-            problem = str(error)
-    answers = communicator.all_gather_bytes(
-        encode([None if path is None else str(path), len(content), problem]), name="checkpoint"
-    )
-    name, length, problem = decode(answers[0])
-    if problem is not None:
-        raise CheckpointError(problem)
-    data = np.frombuffer(content, np.uint8) if communicator.rank == 0 else np.empty(length, np.uint8)
-    if communicator.size > 1:
-        data = communicator.broadcast(data, 0, name="checkpoint").wait()
-    path = Path(name)
+    path, is_folder = _newest(communicator, run)
+    if is_folder:
+        sections = saved_parts.read_small(path)
+        if whole:
+            sections["model"] = saved_parts.read_model(str(path))
+    else:
+        sections = _broadcast(communicator, path)
     folder = path.parent.parent if path.parent.name == FOLDER else path.parent
-    sections = read_checkpoint(NamedBytes(data.data, name))
     saved = sections.get("config")
     settings = _settings(saved, path)
     if imports(settings):
@@ -131,6 +152,25 @@ def fetch(communicator: Communicator, run: Path, trust: Trust) -> Resumed:
         if trusted and communicator.rank == 0:
             click.echo(f"--trust: imports and calls {listing(trusted)}, as {path} says", err=True)
     return folder, sections
+
+
+def _broadcast(communicator: Communicator, path: Path) -> Sections:
+    """The sections of the checkpoint file ``path``, which rank 0 reads."""
+    content, problem = b"", None
+    if communicator.rank == 0:
+        try:
+            with open_regular(path) as file:  # which another account may have replaced since it was checked
+                content = file.read()
+        except (CheckpointError, OSError) as error:
+            problem = str(error)
+    answers = communicator.all_gather_bytes(encode([len(content), problem]), name="checkpoint")
+    length, problem = decode(answers[0])
+    if problem is not None:
+        raise CheckpointError(problem)
+    data = np.frombuffer(content, np.uint8) if communicator.rank == 0 else np.empty(length, np.uint8)
+    if communicator.size > 1:
+        data = communicator.broadcast(data, 0, name="checkpoint").wait()
+    return read_checkpoint(NamedBytes(data.data, str(path)))
 
 
 def _settings(saved: object, path: Path) -> dict[str, object]:
@@ -145,13 +185,19 @@ def _settings(saved: object, path: Path) -> dict[str, object]:
 def restore(session: Session, saved: Sections) -> None:
     """Load the checkpoint ``saved``: model, optimizer, scheduler, generators, progress and plugins.
 
-    CheckpointError for a section that is missing, or that does not fit the session.
+    CheckpointError for a section that is missing, or that does not fit the session. Collective.
     """
     folder = session.folder
     with restoring("model", folder):
-        session.model.load_state_dict(saved["model"])
+        if saved_parts.PARTS in saved:
+            saved_parts.load(saved[saved_parts.PARTS], session.model, session.optimizer)
+        elif session.division is not None:
+            saved_parts.load_whole_into(session.model, session.optimizer, saved)
+        else:
+            session.model.load_state_dict(saved["model"])
     with restoring("optimizer", folder):
-        session.optimizer.load_state_dict(saved["optimizer"])
+        if saved_parts.PARTS not in saved and session.division is None:
+            session.optimizer.load_state_dict(saved["optimizer"])
     with restoring("scheduler", folder):
         if session.scheduler is not None and saved["scheduler"] is not None:
             session.scheduler.load_state_dict(saved["scheduler"])
@@ -194,17 +240,72 @@ def _count(value: object) -> int:
     return value
 
 
-def _newest(run: Path) -> Path:
-    """The newest valid checkpoint of a run folder, or ``run`` itself if it is a file."""
-    if run.is_file():
-        return run.absolute()
-    folder = run / FOLDER
-    if not folder.is_dir():
+def _newest(communicator: Communicator, run: Path) -> tuple[Path, bool]:
+    """The newest valid checkpoint of a run folder, or ``run`` if it is one; and whether it is a folder.
+
+    Collective: rank 0 looks.
+    """
+    candidates: list[tuple[str, bool]] = []
+    problem = None
+    if communicator.rank == 0:
+        try:
+            candidates = [(str(path.absolute()), saved_parts.is_folder(path)) for path in _candidates(run)]
+        except CheckpointError as error:
+            problem = str(error)
+    answers = communicator.all_gather_bytes(encode([candidates, problem]), name="checkpoints")
+    candidates, problem = decode(answers[0])
+    if problem is not None:
+        raise CheckpointError(problem)
+    if len(candidates) == 1 and Path(candidates[0][0]) == run.absolute():
+        return run.absolute(), candidates[0][1]  # reading it will say what is wrong
+    for candidate, is_folder in candidates:
+        path = Path(candidate)
+        answers = communicator.all_gather_bytes(
+            encode(_problem(path, communicator.rank, communicator.size)), name="checksums"
+        )
+        wrong = [answer for answer in map(decode, answers) if answer is not None]
+        if not wrong:
+            return path, is_folder
+        text, newer = wrong[0]
+        if newer:  # of a later tenon: an older checkpoint would silently undo what it has trained
+            raise CheckpointError(text)
+        if communicator.rank == 0:
+            warnings.warn(f"skipped checkpoint {path.name!r}: {text}", CheckpointWarning, stacklevel=3)
+    raise CheckpointError(f"{run / FOLDER} has no valid checkpoint.")
+
+
+def _candidates(run: Path) -> list[Path]:
+    """The checkpoints of a run folder, newest first, or ``run`` itself if it is a checkpoint."""
+    if run.is_file() or saved_parts.is_folder(run):
+        return [run]
+    if not (run / FOLDER).is_dir():
         raise CheckpointError(
             f"{run} has no {FOLDER}/ folder; pass the folder that `tenon train` printed, or a checkpoint"
             " file."
         )
-    newest = latest_valid(folder)
-    if newest is None:
-        raise CheckpointError(f"{folder} has no valid checkpoint.")
-    return newest.absolute()
+    found = all_of(run)
+    if not found:
+        raise CheckpointError(f"{run / FOLDER} has no valid checkpoint.")
+    return found
+
+
+def newest_valid(run: Path) -> Path | None:
+    """The newest valid checkpoint of a run folder, found by this process alone; None if there is none."""
+    return next((path for path in all_of(run) if _problem(path, 0, 1) is None), None)
+
+
+def _problem(path: Path, rank: int, ranks: int) -> tuple[str, bool] | None:
+    """What is wrong with a checkpoint, and whether a later version wrote it; None if it is valid.
+
+    A file is read by rank 0, the files of a folder by all ranks.
+    """
+    try:
+        if path.suffix not in SUFFIXES:
+            FileSystemReader(path).verify(rank, ranks)
+        elif rank == 0:
+            verify(path)
+    except CheckpointVersionError as error:
+        return str(error), True
+    except (CheckpointError, FileNotFoundError) as error:
+        return str(error), False
+    return None

@@ -13,11 +13,22 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
 
 from tenon.distributed.replicas.logical_shards import SHARDS
 from tenon.errors import ConfigError
 from tenon.training.layers import Table, check_values, dotted, shortened
+from tenon.training.sections import (
+    CheckpointConfig,
+    DataParallelConfig,
+    LogConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    ProfileConfig,
+    PruneConfig,
+    SchedulerConfig,
+    Section,
+)
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
@@ -32,114 +43,14 @@ _LARGEST_SEED = 1 << 43
 _TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), strict=True)
-
-
-class _Component(BaseModel):
-    """A section that names a component; its further keys are that component's options."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-    name: str
-
-    def options(self) -> Table:
-        """The keys besides ``name``."""
-        return dict(self.model_extra or {})
-
-
-class OptimizerConfig(_Component):
-    """``name`` of an optimizer, and its options: ``lr``, ``weight_decay``, ..."""
-
-    name: str = "AdamW"
-
-
-class SchedulerConfig(_Component):
-    """``name`` of a learning rate scheduler, and its options; it steps after each ``per``."""
-
-    per: Literal["step", "epoch"] = "step"
-
-    def options(self) -> Table:
-        """The keys besides ``name`` and ``per``."""
-        return dict(self.model_extra or {})
-
-
-class DataParallelConfig(_Section):
-    """Options of data parallel training: batch norm, communication hooks, sharding, buckets."""
-
-    sync_batch_norm: bool = Field(False, description="normalise over the whole batch, not each rank's share")
-    comm_hook: str | None = Field(
-        None, description="how gradients are reduced: bf16, powersgd, a plugin's, ..."
-    )
-    comm_hook_options: Table = {}
-    shard_optimizer: bool = Field(False, description="shard the optimizer's state over the ranks: ZeRO-1")
-    bucket_cap_mb: float = Field(
-        25.0, gt=0, allow_inf_nan=False, description="size of the buckets in which gradients are reduced"
-    )
-
-    @field_validator("comm_hook_options")
-    @classmethod
-    def _check_hook_options(cls, value: Table, info: ValidationInfo) -> Table:
-        if value and info.data.get("comm_hook") is None:
-            raise ValueError("has no effect without data_parallel.comm_hook")
-        return value
-
-
-class CheckpointConfig(_Section):
-    """How often checkpoints are written, and how many are kept."""
-
-    every: int = Field(1, ge=0, description="epochs between checkpoints; 0 writes none")
-    steps: int | None = Field(None, ge=1, description="optimizer steps between checkpoints within an epoch")
-    keep: int = Field(2, ge=1, description="newest checkpoints to keep")
-
-
-class LogConfig(_Section):
-    """How often metrics, histograms and the graph are written."""
-
-    every: int = Field(10, ge=1, description="steps between training metrics")
-    tensorboard: bool = True
-    histograms: int | None = Field(None, ge=1, description="steps between histograms of weights, gradients")
-    graph: bool | None = Field(
-        None, description="the model's graph at the end; if unset, only in profiled runs"
-    )
-
-
-class ProfileConfig(_Section):
-    """Which steps are profiled and what is recorded; by default the first steps after a warm-up."""
-
-    skip_first: int = Field(10, ge=0, description="steps before the first cycle")
-    wait: int = Field(0, ge=0, description="steps of a cycle that are not recorded")
-    warmup: int = Field(2, ge=0, description="steps whose profile is discarded")
-    active: int = Field(10, ge=1, description="steps whose profile is saved")
-    repeat: int = Field(1, ge=0, description="cycles; 0 repeats them to the end")
-    record_shapes: bool = Field(True, description="shapes, FLOPs and bytes of ops")
-    memory: bool = Field(True, description="allocation and release of arrays by ops")
-    stack: bool = Field(False, description="where each op was called")
-
-
-class PruneConfig(_Section):
-    """Masks that grow while the model trains; `tenon.prune.compact` removes them afterwards."""
-
-    amount: float = Field(gt=0, lt=1, description="share of the model that is masked in the end")
-    what: Literal["channels", "weights"] = "channels"
-    criterion: str = Field("Magnitude", description="Magnitude, Gradient, Taylor, Random, a plugin's, ...")
-    scope: Literal["global", "layer"] = "global"
-    keep: list[str] = Field([], description="paths of modules that are not pruned, e.g. blocks.*.attn")
-    schedule: Literal["one-shot", "gradual", "lottery"] = "gradual"
-    begin: int = Field(0, ge=0, description="step of the first mask: one-shot, gradual")
-    end: int | None = Field(None, ge=1, description="step of the last mask: gradual; unset: half of the run")
-    every: int = Field(1, ge=1, description="steps between masks: gradual; steps of a round: lottery")
-    rounds: int = Field(1, ge=1, description="number of rounds: lottery")
-    rewind: int = Field(0, ge=0, description="step whose weights are restored: lottery")
-
-
-class RunConfig(_Section):
+class RunConfig(Section):
     """The complete configuration of a run: model, data, optimizer, and how to train and log."""
 
     recipe: str | None = None
     model: str | None = Field(None, description="package.module:Class")
-    model_options: Table = {}
+    model_options: Table = Field({})
     data: str | None = Field(None, description="package.module:function")
-    data_options: Table = {}
+    data_options: Table = Field({})
     loss: str = Field("cross_entropy", description="name in nn.functional, or package.module:function")
     seed: int = Field(0, ge=-_LARGEST_SEED, le=_LARGEST_SEED)
     deterministic: Literal["world"] | None = Field(
@@ -170,6 +81,9 @@ class RunConfig(_Section):
     log: LogConfig = LogConfig(every=10, histograms=None, graph=None)
     profile: ProfileConfig | None = Field(None, description="`--profile` is this section with its defaults")
     prune: PruneConfig | None = Field(None, description="masks that grow in training")
+    parallel: ParallelConfig = Field(
+        ParallelConfig.model_validate({}), description="how ranks divide the model; by default not"
+    )
     output: str = Field("runs", description="folder in which each run gets its own")
 
     @field_validator("model", "data")
@@ -232,6 +146,33 @@ class RunConfig(_Section):
         for name in ("sync_batch_norm", "comm_hook"):
             if getattr(value, name, None):
                 raise ValueError(f'{name} would undo deterministic = "world"')
+        return value
+
+    @field_validator("parallel")
+    @classmethod
+    def _check_division(cls, value: ParallelConfig, info: ValidationInfo) -> ParallelConfig:
+        """What needs the whole model on a rank is refused where ranks have parts of it."""
+        settings = info.data
+        data_parallel, log = settings.get("data_parallel"), settings.get("log")
+        whole = {
+            'deterministic = "world"': settings.get("shards"),
+            "prune": settings.get("prune"),
+            "data_parallel.comm_hook": getattr(data_parallel, "comm_hook", None),
+            "data_parallel.shard_optimizer": getattr(data_parallel, "shard_optimizer", None),
+            "log.histograms": getattr(log, "histograms", None),
+            "log.graph": getattr(log, "graph", None),
+        }
+        refused = [name for name, given in whole.items() if given]
+        if value.divides and refused:
+            raise ValueError(
+                f"{refused[0]} needs the whole model on each rank; leave it out, or the division"
+            )
+        if value.pipeline > 1 and settings.get("accumulate", 1) > 1:
+            raise ValueError(
+                "a pipeline accumulates its microbatches; set parallel.microbatches, not accumulate"
+            )
+        if value.pipeline > 1 and getattr(data_parallel, "sync_batch_norm", None):
+            raise ValueError("data_parallel.sync_batch_norm does not work in the stages of a pipeline")
         return value
 
 

@@ -18,10 +18,10 @@ from tenon.training.recipe import check_options, find_optimizer
 HOOK = "data_parallel.comm_hook"
 
 
-def prepare_model(config: RunConfig, model: Module) -> Module:
-    """``model``, with batch norm converted to ``SyncBatchNorm`` if so configured."""
+def prepare_model(config: RunConfig, model: Module, replicas: Communicator | None = None) -> Module:
+    """``model``, with batch norm converted to ``SyncBatchNorm`` over ``replicas`` if so configured."""
     if config.data_parallel.sync_batch_norm:
-        return SyncBatchNorm.convert_sync_batchnorm(model)
+        return SyncBatchNorm.convert_sync_batchnorm(model, replicas)
     return model
 
 

@@ -29,10 +29,10 @@ from tenon.errors import CommunicatorError, ConfigError, TrainingError, Unsuppor
 from tenon.functions.settings import set_num_threads
 from tenon.nn.module import Module
 from tenon.plugins.manager import host
-from tenon.serialize.checkpoint import checkpoints
-from tenon.training import checkpoint, lock, parallel, signals
+from tenon.training import checkpoint, data_parallel, lock, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
+from tenon.training.parallel import build as parallel
 from tenon.training.recipe import (
     Recipe,
     build_data,
@@ -62,18 +62,24 @@ def open_session(
     agree_on_config(communicator, config)
     data = build_data(config, recipe)
     random.manual_seed(config.seed)
-    model = parallel.prepare_model(config, build_model(config, recipe) if model is None else model)
+    if model is None:
+        with parallel.building(config):
+            model = build_model(config, recipe)
+    parallel.check(config, model, communicator.size)
     device = Device(config.device)
-    model.to(device)
+    if not config.parallel.meta:
+        model.to(device)
     if config.threads is not None:
         set_num_threads(config.threads)
+    if not config.parallel.divides:
+        model = data_parallel.prepare_model(config, model)
     if config.shards is not None:
         _check_shards(config.shards, communicator.size, model)
     loss = build_loss(config)
     total = math.ceil(len(data.train) / config.batch_size) * config.epochs
     # Built here only to raise their errors before the run folder exists; built again after plugins' hooks.
     build_scheduler(config, build_optimizer(config, model), total)
-    parallel.find_hook(config)
+    data_parallel.find_hook(config)
     folder = make_folder(communicator, config, folder) if resumed is None else resumed[0]
     lock.hold(communicator, folder)
     if resumed is None:
@@ -82,9 +88,12 @@ def open_session(
         monitor.keep_records_in(str(folder))
     session = Session(config, communicator, model, loss, data, device, folder)
     host().hook.tenon_prepare_model(model=model, session=session)
+    session.division = parallel.build(session)
     sharded = config.data_parallel.shard_optimizer
     session.optimizer = (
-        parallel.shard(config, model, communicator) if sharded else build_optimizer(config, model)
+        data_parallel.shard(config, session.model, communicator)
+        if sharded
+        else build_optimizer(config, session.model)
     )
     session.scaler = make_scaler(config, device)
     session.scheduler = build_scheduler(config, session.optimizer, total)
@@ -97,7 +106,7 @@ def open_session(
 
 def _newest(folder: Path | None) -> str | None:
     """The name of the newest checkpoint in the run folder ``folder``; None if there is none."""
-    found = [] if folder is None else checkpoints(folder / checkpoint.FOLDER)
+    found = [] if folder is None else checkpoint.all_of(folder)
     return found[0].name if found else None
 
 
@@ -162,14 +171,18 @@ def _record(session: Session, error: BaseException) -> None:
 
 def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
     config = session.config
-    synchronizer = parallel.make_synchronizer(config, session.model, session.communicator)
-    broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
-    if config.shards is not None:
+    synchronizer = None
+    if session.division is None:
+        synchronizer = data_parallel.make_synchronizer(config, session.model, session.communicator)
+        broadcast_tensors(list(session.model.buffers()), session.communicator, name="buffers")
+    if config.shards is not None and synchronizer is not None:
         threads = config.threads or 1
         session.shards = LogicalShards(session.model, synchronizer, config.shards, threads, config.seed)
     session.model.train()
     parameters = sum(p.numel() for p in session.model.parameters())
     ranks = "1 rank" if session.size == 1 else f"{session.size} ranks"
+    if session.division is not None:
+        parameters, ranks = session.division.parameters, f"{ranks} ({session.division.mesh.sizes})"
     reporter.line(
         f"{config.recipe or config.model}: {parameters:,} parameters, {len(session.data.train):,} training"
         f" and {len(session.data.test):,} test samples, {ranks} on {session.device}"
@@ -202,7 +215,7 @@ def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
 
 def _train_epoch(
     session: Session,
-    synchronizer: GradientSynchronizer,
+    synchronizer: GradientSynchronizer | None,
     reporter: Reporter | SilentReporter,
     meter: _Meter,
 ) -> bool:

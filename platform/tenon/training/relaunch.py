@@ -33,7 +33,6 @@ from tenon.distributed.processes.orphans import end_with_parent
 from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
 from tenon.distributed.processes.watchdog import STALLED
 from tenon.errors import LaunchError, TenonError
-from tenon.serialize.checkpoint import latest_valid
 from tenon.training import checkpoint, command, signals
 from tenon.training.session import fresh_folder
 
@@ -186,7 +185,7 @@ class Supervisor:
     def _start(self) -> str:
         if self.folder is None:
             return f": {shlex.join(self.command)}"
-        newest = latest_valid(self.folder / checkpoint.FOLDER)
+        newest = checkpoint.newest_valid(self.folder)
         return f" in {self.folder}, " + ("from the beginning" if newest is None else f"from {newest.name}")
 
     def _advice(self) -> str:

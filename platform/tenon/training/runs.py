@@ -53,7 +53,7 @@ def find(run: Path, *, trust: bool = False, replaced: Collection[str] = ()) -> c
     ConfigError if its configuration names code to import, and this account has not written it. ``replaced``:
     keys that ``reopen`` replaces. ``trust``: import whatever it names, the option ``--trust`` of commands.
     """
-    return checkpoint.fetch(launch(), run, Trust(replaced=replaced, everything=trust))
+    return checkpoint.fetch(launch(), run, Trust(replaced=replaced, everything=trust), whole=True)
 
 
 def reopen(
@@ -69,7 +69,7 @@ def reopen(
     Its configuration is that of the run, updated by ``settings``, then by ``overrides`` such as
     ``"epochs=3"``.
     """
-    merged = {**json.loads(saved["config"]), "profile": None, **(settings or {})}
+    merged = {**json.loads(saved["config"]), "profile": None, "parallel": {}, **(settings or {})}
     config, recipe = command.resolve(None, tuple(overrides), (folder, {"config": json.dumps(merged)}))
     model = build_model(config, recipe)
     with checkpoint.restoring("model", folder):

@@ -7,7 +7,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tenon.amp import GradScaler
 from tenon.data.dataset import Splits
@@ -21,6 +21,10 @@ from tenon.nn.module import Module
 from tenon.optim.scheduler import LRScheduler
 from tenon.serialize.background import CheckpointWriter
 from tenon.training.config import RunConfig, canonical
+
+if TYPE_CHECKING:
+    from tenon.training.parallel.division import Division
+    from tenon.training.parallel.saved import FolderWriter
 
 #: A record of metrics: numbers and flags by name.
 Metrics: TypeAlias = dict[str, float]
@@ -50,10 +54,12 @@ class Session:
     """The number of the signal after which to finish the step, save and exit; 0 before any."""
     shards: LogicalShards | None = None
     """Computes steps where ``deterministic = "world"``."""
+    division: Division | None = None
+    """Computes steps where ranks have parts of the model; ``model`` is then this rank's part."""
     scaler: GradScaler | None = None
     """Scales losses where ``autocast = "float16"``."""
-    writer: CheckpointWriter | None = None
-    """Created on rank 0 with the first checkpoint."""
+    writer: CheckpointWriter | FolderWriter | None = None
+    """Created with the first checkpoint, on rank 0, or on all where ranks have parts of the model."""
 
     @property
     def rank(self) -> int:

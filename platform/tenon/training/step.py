@@ -20,6 +20,7 @@ from tenon.amp import GradScaler, autocast
 from tenon.data.collate import fetch
 from tenon.data.dataset import Source
 from tenon.device import Device
+from tenon.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from tenon.distributed.replicas.accumulation import MASKED, sum_and_count
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.logical_shards import LogicalShards
@@ -77,11 +78,17 @@ def _describe(batch: object) -> str:
 
 
 def train_step(
-    session: Session, synchronizer: GradientSynchronizer, indices: Sequence[int]
+    session: Session, synchronizer: GradientSynchronizer | None, indices: Sequence[int]
 ) -> tuple[float, float]:
-    """Train on the global batch ``indices``; return the sum and count of this rank's losses."""
+    """Train on the global batch ``indices``; return the sum and count of this rank's losses.
+
+    ``synchronizer`` averages gradients, unless ranks have parts of the model.
+    """
     session.optimizer.zero_grad()
-    if session.shards is None:
+    if session.division is not None:
+        total, count = session.division.accumulate(session, indices)
+    elif session.shards is None:
+        assert synchronizer is not None  # where no division of the model averages gradients
         total, count = _accumulate(session, synchronizer, indices)
     else:
         total, count = _accumulate_shards(session, session.shards, indices)
@@ -89,7 +96,10 @@ def train_step(
     if session.config.clip_grad_norm is not None:
         if scaler is not None:
             scaler.unscale_(session.optimizer)
-        clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
+        if session.division is not None:
+            session.division.clip(session.config.clip_grad_norm)
+        else:
+            clip_grad_norm_(session.model.parameters(), session.config.clip_grad_norm)
     if scaler is None:
         session.optimizer.step()
     else:
@@ -183,8 +193,14 @@ def _run_empty_batch(session: Session, sample: Sequence[int]) -> None:
         keyed(seed=session.config.seed, step=session.step, samples=np.empty(0, np.int64)),
         autocasting(session),
     ):
-        outputs = session.model(_empty_like(inputs))
-    sum(part.sum() for part in _tensors(outputs) if part.requires_grad).backward()
+        outputs = session.model(empty_like(inputs))
+    output_sum(outputs).backward()
+
+
+def output_sum(outputs: Nested) -> Tensor:
+    """The sum of all that a model returns and that requires grad."""
+    total: Tensor = sum(part.sum() for part in _tensors(outputs) if part.requires_grad)
+    return total
 
 
 def _tensors(value: Nested) -> list[Tensor]:
@@ -196,11 +212,11 @@ def _tensors(value: Nested) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
-def _empty_like(batch: Nested) -> Nested:
+def empty_like(batch: Nested) -> Nested:
     """``batch`` with no samples."""
     if isinstance(batch, dict):
-        return {k: _empty_like(v) for k, v in batch.items()}
-    return [_empty_like(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
+        return {k: empty_like(v) for k, v in batch.items()}
+    return [empty_like(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
 
 
 def autocasting(session: Session) -> AbstractContextManager[object]:
@@ -214,7 +230,7 @@ def make_scaler(config: RunConfig, device: Device) -> GradScaler | None:
     """The gradient scaler for float16, already initialized on every rank; None for other dtypes."""
     if config.autocast != "float16":
         return None
-    scaler = GradScaler(device.type)
+    scaler = ShardedGradScaler(device.type) if config.parallel.divides else GradScaler(device.type)
     scaler.scale(zeros((), device=device))  # initializes it: a rank may have no samples in the first step
     return scaler
 
@@ -234,7 +250,9 @@ def evaluate(session: Session, dataset: Source[object]) -> dict[str, float]:
     """Mean loss, and accuracy of classifiers, over every sample exactly once; collective."""
     indices = range(len(dataset))
     with evaluating(session.model), no_grad():
-        if session.shards is None:
+        if session.division is not None:
+            totals = session.division.totals(session, dataset)
+        elif session.shards is None:
             totals = _evaluate_part(session, dataset, share(indices, session.rank, session.size))
         else:
             totals = session.shards.sum_parts(

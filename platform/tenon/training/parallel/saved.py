@@ -1,0 +1,155 @@
+"""Checkpoints in folders, which all ranks write: ``checkpoints/step-00000300/``.
+
+Each has the model, the optimizer and all other sections, as ``tenon.distributed.checkpoint`` writes them, so
+that it can be resumed on any mesh and on one rank.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tenon.distributed import checkpoint
+from tenon.distributed.checkpoint.manifest import NAME as MANIFEST
+from tenon.distributed.checkpoint.metadata import Metadata
+from tenon.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+from tenon.distributed.checkpoint.state_dict_loader import load_whole
+from tenon.errors import CheckpointWriteError
+from tenon.nn.module import Module
+from tenon.optim.optimizer import Optimizer
+from tenon.serialize.checkpoint import Sections
+
+_FOLDER = re.compile(r"step-(\d+)")
+#: The key of a checkpoint's sections that has its folder, instead of the model and the optimizer.
+PARTS = "parts"
+_FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+
+
+def is_folder(path: Path) -> bool:
+    """Whether ``path`` is the folder of one checkpoint."""
+    return (path / MANIFEST).is_file()
+
+
+def folders(path: Path) -> dict[Path, int]:
+    """The complete checkpoints in the folder ``path``, and the step of each."""
+    try:
+        names = os.listdir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    found = {path / name: _FOLDER.fullmatch(name) for name in names}
+    return {each: int(match.group(1)) for each, match in found.items() if match and is_folder(each)}
+
+
+def read_small(folder: Path) -> Sections:
+    """All sections of a checkpoint but the model and the optimizer, and the folder as ``PARTS``."""
+    names = checkpoint.FileSystemReader(folder).read_metadata().state_dict_metadata
+    sections = {name.partition(".")[0] for name in names} - {"model", "optimizer"}
+    empty: Sections = {"metrics": {}, "plugins": {}}  # a checkpoint has no entries of empty dicts
+    return {**empty, **load_whole(sections, checkpoint_id=folder), PARTS: str(folder)}
+
+
+def read_model(folder: str) -> dict[str, Any]:  # tensors by name
+    """The state dict of the model in a checkpoint, whole."""
+    model: dict[str, Any] = load_whole("model", checkpoint_id=folder)["model"]
+    return model
+
+
+def load(folder: str, model: Module, optimizer: Optimizer) -> None:
+    """Load ``model``, this rank's part or the whole, and ``optimizer`` from a checkpoint. Collective."""
+    state = {
+        "model": get_model_state_dict(model),
+        "optimizer": get_optimizer_state_dict(model, optimizer, options=_FLAT),
+    }
+    checkpoint.load(state, checkpoint_id=folder)
+    set_model_state_dict(model, state["model"])
+    set_optimizer_state_dict(model, optimizer, state["optimizer"])
+
+
+def load_whole_into(model: Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:  # sections
+    """Load this rank's part of the sections ``model`` and ``optimizer`` of a checkpoint in one file."""
+    own = set(get_model_state_dict(model))
+    set_model_state_dict(model, {name: value for name, value in saved["model"].items() if name in own})
+    groups = saved["optimizer"]["param_groups"]
+    names = {
+        number: name
+        for group in groups
+        for number, name in zip(group["params"], group["param_names"], strict=True)
+    }
+    state = {names[number]: entry for number, entry in saved["optimizer"]["state"].items()}
+    named = [{**group, "params": group["param_names"]} for group in groups]
+    set_optimizer_state_dict(model, optimizer, {"state": state, "param_groups": named})
+
+
+class FolderWriter:
+    """Writes checkpoints of all ranks into ``folder`` in the background, and keeps the newest ``keep``."""
+
+    patience = 1.0
+
+    def __init__(self, folder: Path, keep: int, is_main: bool) -> None:
+        self.folder, self.keep, self._is_main = folder, keep, is_main
+        self._last: concurrent.futures.Future[Metadata] | None = None
+        self._done = concurrent.futures.Future[None]()
+        self._done.set_result(None)
+
+    def save(self, step: int, model: Module, optimizer: Optimizer, sections: Mapping[str, object]) -> None:
+        """Begin to write a checkpoint; waits for the last one, and raises its error. Collective."""
+        self.close()
+        state = {
+            "model": get_model_state_dict(model),
+            "optimizer": get_optimizer_state_dict(model, optimizer, options=_FLAT),
+            **sections,
+        }
+        written = checkpoint.async_save(state, checkpoint_id=self.folder / f"step-{step:08d}")
+        assert isinstance(written, concurrent.futures.Future)  # the copy is made at once
+        done = concurrent.futures.Future[None]()
+        self._done = done
+
+        def finish(future: concurrent.futures.Future[Metadata]) -> None:
+            try:
+                future.result()
+                if self._is_main:
+                    self._remove_surplus()
+            except BaseException as error:  # raised in the training thread, by ``check``
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+        written.add_done_callback(finish)
+
+    def _remove_surplus(self) -> None:
+        """Delete all but the newest checkpoints; the manifest first, without which a folder is none."""
+        steps = folders(self.folder)
+        for path in sorted(steps, key=steps.__getitem__, reverse=True)[self.keep :]:
+            try:
+                (path / MANIFEST).unlink()
+                shutil.rmtree(path)
+            except OSError as error:
+                raise CheckpointWriteError(
+                    f"could not delete the old checkpoint {os.fspath(path)!r}: {error.strerror}. The newest"
+                    f" {self.keep} are untouched. Check the disk and its permissions, or keep more."
+                ) from error
+
+    def check(self) -> None:
+        """Raise the error of the last write, if it has failed."""
+        if self._done.done():
+            self._done.result()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the last checkpoint is complete or has failed; False after the timeout."""
+        return bool(concurrent.futures.wait([self._done], timeout).done)
+
+    def close(self) -> None:
+        """Wait for the last checkpoint; raise if it could not be written."""
+        self.wait()
+        self.check()

@@ -1,0 +1,93 @@
+"""Runs whose ranks have parts of the model end with the weights of a run on one rank."""
+
+import numpy as np
+import pytest
+from divided_runs import settings, weights
+
+pytestmark = pytest.mark.mpi
+
+
+def check(blocky, whole, ranks, sizes, *options, tolerance=2e-5):
+    run = blocky.train("my.toml", *settings(**sizes), *options, ranks=ranks, timeout=120)
+    np.testing.assert_allclose(weights(run), whole(*options), rtol=0, atol=tolerance)
+    return run
+
+
+SIZES = [
+    (2, {"shard": 2}),
+    pytest.param(2, {"tensor": 2}, marks=pytest.mark.slow),
+    pytest.param(2, {"pipeline": 2}, marks=pytest.mark.slow),
+    pytest.param(2, {"shard": -1, "reshard": "false"}, marks=pytest.mark.slow),
+    pytest.param(3, {"shard": 3}, marks=pytest.mark.slow),
+    pytest.param(4, {"data": 2, "shard": 2}, marks=pytest.mark.slow),
+    pytest.param(4, {"shard": 2, "tensor": 2}, marks=pytest.mark.slow),
+    pytest.param(4, {"data": 2, "tensor": 2}, marks=pytest.mark.slow),
+    pytest.param(4, {"pipeline": 4, "schedule": "GPipe"}, marks=pytest.mark.slow),
+    (4, {"pipeline": 2, "tensor": 2}),
+    pytest.param(4, {"pipeline": 2, "shard": 2}, marks=pytest.mark.slow),
+    pytest.param(4, {"pipeline": 2, "data": 2, "microbatches": 3}, marks=pytest.mark.slow),
+    pytest.param(8, {"pipeline": 2, "shard": 2, "tensor": 2}, marks=pytest.mark.slow),
+    pytest.param(8, {"data": 2, "shard": 2, "tensor": 2}, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("ranks, sizes", SIZES, ids=str)
+def test_the_mesh_does_not_change_the_run(blocky, whole, ranks, sizes):
+    """With dropout, clipping, and a last batch of 10 samples."""
+    run = check(blocky, whole, ranks, sizes)
+
+    assert run.final["world_size"] == ranks and run.final["samples_seen"] == 140
+    assert " x ".join(f"{k} {v}" for k, v in sizes.items() if v == 2 and k == "tensor") in run.out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--set", "data_options.masked=true"),
+        ("--set", "data_options.train=61", "--set", "model_options.dropout=0.0"),
+        ("--set", "clip_grad_norm=0.05"),
+        ("--set", "optimizer={name='AdamW', lr=0.001}"),
+    ],
+    ids=["masked targets", "a batch of one sample", "much clipping", "AdamW"],
+)
+@pytest.mark.parametrize(
+    "ranks, sizes", [(3, {"shard": 3}), (2, {"tensor": 2}), (4, {"pipeline": 2, "shard": 2})], ids=str
+)
+def test_means_count_each_sample_once(blocky, whole, ranks, sizes, options):
+    check(blocky, whole, ranks, sizes, *options, tolerance=2e-4 if "AdamW" in str(options) else 2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [{"shard": 2}, {"tensor": 2}, {"pipeline": 2}], ids=str)
+def test_a_model_initialized_in_parts_is_the_one_that_was_built_whole(blocky, whole, sizes):
+    check(blocky, whole, 2, {**sizes, "meta": "true"})
+
+
+@pytest.mark.slow
+def test_accumulation_changes_only_memory(blocky, whole):
+    run = blocky.train("my.toml", *settings(shard=2), "--set", "accumulate=3", ranks=2)
+
+    np.testing.assert_allclose(weights(run), whole(), rtol=0, atol=2e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", [{"shard": 2}, {"tensor": 2}, {"pipeline": 2}], ids=str)
+@pytest.mark.parametrize("kind", ["bfloat16", "float16"])
+def test_autocast_and_scaled_losses(blocky, whole, sizes, kind):
+    run = blocky.train("my.toml", *settings(**sizes), "--set", f"autocast={kind}", ranks=2)
+
+    assert np.abs(weights(run) - whole("--set", f"autocast={kind}")).max() < 0.05
+    assert run.final["test_loss"] < 1.2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes, ranks", [({"shard": 3}, 3), ({"shard": 2, "tensor": 2}, 4)], ids=str)
+def test_batch_norm_over_all_shares(blocky, whole, sizes, ranks):
+    """Also where the last batch has one sample, so that ranks have none."""
+    options = ("--set", "model_options.normalised=true", "--set", "data_options.train=61")
+    synchronized = (*options, "--set", "data_parallel.sync_batch_norm=true")
+
+    run = blocky.train("my.toml", *settings(**sizes), *synchronized, "--set", "epochs=1", ranks=ranks)
+
+    np.testing.assert_allclose(weights(run), whole(*options, "--set", "epochs=1"), rtol=0, atol=5e-5)
