@@ -25,7 +25,7 @@ from tenon.errors import (
     TrainingError,
 )
 from tenon.training import checkpoint, config, lock, loop
-from tenon.training.layers import Table, read_file, read_override, shortened
+from tenon.training.layers import Table, is_file, read_file, read_override, shortened
 from tenon.training.recipe import Recipe, recipe_named
 from tenon.training.session import Metrics, Session
 from tenon.training.trust import IMPORTED, Trust
@@ -78,7 +78,7 @@ def train(
     launcher there is one rank.
     """
     try:
-        if resume is not None and what is not None and not what.endswith(".toml"):
+        if resume is not None and what is not None and not is_file(what):
             raise ConfigError(f"--resume takes its configuration from the run; leave out {what!r}.")
         resumed = _resumed(resume, folder, trust_in(what, overrides, trust), locked=not show_config)
         resolved, recipe = resolve(what, overrides, resumed, profile)
@@ -117,7 +117,7 @@ def _run_elastic(session: Session, recipe: Recipe | None) -> Metrics:
 
 def trust_in(what: str | None, overrides: tuple[str, ...], everything: bool = False) -> Trust:
     """What a checkpoint may import: the names of the user's configuration file and of ``--set``."""
-    layers = [read_file(Path(what))] if what is not None and what.endswith(".toml") else []
+    layers = [read_file(Path(what))] if what is not None and is_file(what) else []
     return Trust.of(layers, [read_override(text) for text in overrides], everything)
 
 
@@ -159,7 +159,7 @@ def resolve(
             "name a recipe or a configuration file, e.g. `tenon train digits`; `tenon train --help` says"
             " more."
         )
-    elif what.endswith(".toml"):
+    elif is_file(what):
         layers.append(read_file(Path(what)))
         name = layers[0].get("recipe")
     else:

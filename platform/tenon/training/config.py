@@ -163,7 +163,7 @@ class RunConfig(Section):
             "log.graph": getattr(log, "graph", None),
         }
         refused = [name for name, given in whole.items() if given]
-        if value.divides and refused:
+        if (value.divides or value.auto) and refused:
             raise ValueError(
                 f"{refused[0]} needs the whole model on each rank; leave it out, or the division"
             )

@@ -34,8 +34,13 @@ _DIGITS = 4300
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 
+def is_file(what: str) -> bool:
+    """Whether ``what``, an argument of a command, is a configuration file and not the name of a recipe."""
+    return what.endswith((".toml", ".json"))
+
+
 def read_file(path: Path) -> Table:
-    """Read the TOML file at ``path`` as a configuration layer."""
+    """Read the file at ``path`` as a configuration layer: TOML, or JSON such as a run's ``config.json``."""
     try:
         with open_regular(path) as file:
             text = file.read(_LONGEST + 1)
@@ -48,11 +53,11 @@ def read_file(path: Path) -> Table:
     if len(text) > _LONGEST:
         raise ConfigError(f"{path} is longer than a configuration may be, {_LONGEST:,} bytes.")
     try:
-        return _parse(text.decode())
+        return _parse_json(text.decode()) if path.suffix == ".json" else _parse(text.decode())
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
-    except ValueError as error:  # of TOML, of UTF-8
-        raise ConfigError(f"{path} is not valid TOML: {error}") from None
+    except (ValueError, RecursionError) as error:  # of TOML, of JSON, of UTF-8
+        raise ConfigError(f"{path} is not valid {path.suffix[1:].upper()}: {error}") from None
 
 
 def read_override(text: str) -> Table:
@@ -90,6 +95,18 @@ def _parse(text: str) -> Table:
         if problem:
             raise ConfigError(f"{problem} (at line {text.count(chr(10), 0, match.start()) + 1})")
     return tomllib.loads(text)
+
+
+def _parse_json(text: str) -> Table:
+    """The object that ``text`` says, without what is null: it means the default."""
+
+    def without_null(pairs: list[tuple[str, object]]) -> Table:
+        return {key: value for key, value in pairs if value is not None}
+
+    found = json.loads(text, object_pairs_hook=without_null)
+    if not isinstance(found, dict):
+        raise ConfigError(f"a {type(found).__name__} is no configuration; it must be an object of keys.")
+    return found
 
 
 def check_values(layer: Mapping[str, object], path: tuple[str, ...] = ()) -> None:

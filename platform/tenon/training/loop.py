@@ -32,6 +32,7 @@ from tenon.plugins.manager import host
 from tenon.training import checkpoint, data_parallel, lock, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
+from tenon.training.parallel import auto
 from tenon.training.parallel import build as parallel
 from tenon.training.recipe import (
     Recipe,
@@ -60,6 +61,7 @@ def open_session(
     communicator = launch()
     before = _newest(folder)
     agree_on_config(communicator, config)
+    config = auto.with_mesh(config, communicator)
     data = build_data(config, recipe)
     random.manual_seed(config.seed)
     if model is None:

@@ -62,7 +62,7 @@ def recipe_named(name: str) -> Recipe:
         hint = f"Did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
             f"no recipe or configuration file named {name!r}. {hint}Recipes: {', '.join(known) or 'none'}; a"
-            " file ends in .toml."
+            " file ends in .toml, or in .json."
         ) from error
     if not isinstance(recipe, Recipe):
         raise ConfigError(

@@ -118,6 +118,8 @@ class ParallelConfig(Section):
     of each batch.
     """
 
+    auto: bool = Field(False, description="let `tenon plan` choose the sizes when a run starts")
+    memory: str | None = Field(None, description="what a rank may take, as 4GiB, where sizes are chosen")
     data: int = Field(-1, description="copies of the model; -1: as many as the ranks that remain allow")
     shard: int = Field(
         1, description="ranks that shard parameters, gradients and optimizer state; -1: the rest"

@@ -10,8 +10,8 @@ from click.core import ParameterSource
 
 from tenon.errors import ConfigError, LaunchError, TenonError
 from tenon.extend import Communicator, Config, engine, process_environment, resolve, run_parts
-from tenon_plan.plan import graph_plan, measure, predict, report
-from tenon_plan.plan.quantities import duration, read_rate, read_time
+from tenon_plan.plan import divided, graph_plan, measure, predict, report
+from tenon_plan.plan.quantities import duration, read_rate, read_size, read_time
 from tenon_plan.plan.quantities import size as bytes_of
 
 
@@ -55,6 +55,10 @@ class FiniteRange(click.FloatRange):
     help="Discount other programs that keep this machine busy: count processor time.",
 )
 @click.option(
+    "--meshes", "every_mesh", is_flag=True, help="Try each division of the model, and name the best one."
+)
+@click.option("--memory", metavar="SIZE", help="What a rank may take, e.g. 4GiB; with a divided model.")
+@click.option(
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Override one setting, as in tenon train."
 )
 @click.option(
@@ -75,18 +79,21 @@ def plan(
     launcher: str | None,
     compute_ms: float | None,
     idle: bool,
+    every_mesh: bool,
+    memory: str | None,
     overrides: tuple[str, ...],
     sizes: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Predict bytes, memory and time of a step on RANKS ranks, without training on them.
 
-    One rank's steps run here, with the others simulated; rates are measured, or given by you. Of the folder
-    of a bundle, or the file of an exported program, one run of its graph is planned.
+    One rank's steps run here, with the others simulated; rates are measured, or given by you. If ranks have
+    parts of the model ([parallel]), all of them run some steps here; --meshes compares the ways to divide it.
+    Of the folder of a bundle, or the file of an exported program, one run of its graph is planned.
     """
     try:
         if graph_plan.is_graph(what):
-            _refuse_options()
+            _refuse_options(("what", "sizes", "as_json"), "apply to training runs only, and this is a graph")
             _show(graph_plan.plan_file(what, sizes), as_json)
             return
         if sizes:
@@ -95,8 +102,15 @@ def plan(
             raise ConfigError(
                 "tenon plan starts the processes that it needs itself. Run it without a launcher."
             )
-        described = _described_network(network, latency, launcher)
         config, _ = run_parts.resolve(what, overrides, None)
+        if every_mesh or config.parallel.divides:
+            _refuse_options(_FOR_DIVIDED, "do not apply where ranks have parts of the model: all are started")
+            limit = None if memory is None else read_size(memory)
+            divided.plan(config, ranks, launcher, limit, every_mesh, as_json)
+            return
+        if memory is not None:
+            raise ConfigError("--memory applies to divided models; add --meshes to compare divisions.")
+        described = _described_network(network, latency, launcher)
         cluster = _cluster(ranks, ranks_per_node, cores_per_node)
         inputs = _measure(config, cluster, described, launcher, compute_ms, idle)
         prediction = report.Plan.of(config, inputs)
@@ -114,20 +128,22 @@ def _show(prediction: report.Plan | graph_plan.GraphPlan, as_json: bool) -> None
         report.show(prediction)
 
 
-def _refuse_options() -> None:
-    """Raise ConfigError for options that are of training runs."""
+#: The options that a plan of a divided model takes.
+_FOR_DIVIDED = ("what", "ranks", "launcher", "every_mesh", "memory", "overrides", "as_json")
+
+
+def _refuse_options(allowed: tuple[str, ...], reason: str) -> None:
+    """Raise ConfigError for options besides those called ``allowed``."""
     context = click.get_current_context()
     given = [
         option
         for option in context.command.params
-        if option.name not in ("what", "sizes", "as_json")
+        if option.name not in allowed
         and context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
-        raise ConfigError(
-            f"{given[0].opts[-1]} applies to training runs only, and this is a graph: leave it out, or plan"
-            " the recipe."
-        )
+        names = ", ".join(option.opts[-1] for option in given)
+        raise ConfigError(f"{names}: such options {reason}. Leave them out, or plan the recipe.")
 
 
 def _described_network(

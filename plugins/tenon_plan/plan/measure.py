@@ -21,6 +21,7 @@ from tenon_plan.plan.replay import MARK
 MOST_REPLAYED = 16
 """The largest number of ranks of one node that are started here."""
 LIMIT = 300.0
+REPLAY = "tenon_plan.plan.replay"
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,13 @@ def rehearse(
         for index in range(together):
             path = Path(folder) / f"task-{index}.json"
             task = Task(
-                _quiet(config, folder), ranks, folder, index, together, nodes > 1, graph and not index
+                quiet(config, folder, STEPS + WARM_STEPS + 1),
+                ranks,
+                folder,
+                index,
+                together,
+                nodes > 1,
+                graph and not index,
             )
             path.write_text(json.dumps(asdict(task)))
             paths.append(path)
@@ -108,9 +115,8 @@ def replay(rehearsed: Rehearsed, ranks: int) -> Replayed:
     with tempfile.TemporaryDirectory(prefix="tenon-plan-") as folder:
         path = Path(folder) / "calls.json"
         path.write_text(json.dumps([asdict(recorded) for recorded in rehearsed.calls]))
-        result = _on_ranks(
-            [*run_parts.find_launcher(), "-n", str(ranks)], [str(path)], {"TENON_NUM_THREADS": "1"}
-        )
+        launcher = [*run_parts.find_launcher(), "-n", str(ranks)]
+        result = on_ranks(launcher, REPLAY, [str(path)], {"TENON_NUM_THREADS": "1"}, MARK)
     return Replayed(result["ranks"], tuple(result["seconds"]), result["memory"])
 
 
@@ -132,16 +138,16 @@ def this_machine() -> Link:
 
 
 def _link(launcher: Sequence[str], variables: Mapping[str, str]) -> Link:
-    result = _on_ranks(launcher, [], {"TENON_NUM_THREADS": "1", **variables})
+    result = on_ranks(launcher, REPLAY, [], {"TENON_NUM_THREADS": "1", **variables}, MARK)
     return Link(result["ranks"], result["nodes"], tuple(result["small"]), tuple(result["large"]))
 
 
-def _quiet(config: run_parts.RunConfig, folder: str) -> dict[str, object]:
-    """Return the configuration without outputs on the disk, and with enough steps to measure."""
+def quiet(config: run_parts.RunConfig, folder: str, steps: int) -> dict[str, object]:
+    """Return the configuration without outputs on the disk, and with epochs for at least so many steps."""
     if config.epochs == 0:
         raise ConfigError("epochs = 0: the configuration trains no step, so there is nothing to plan.")
     saved: dict[str, object] = config.model_dump(mode="json")
-    saved["epochs"] = max(config.epochs, STEPS + WARM_STEPS + 1)
+    saved["epochs"] = max(config.epochs, steps)
     saved["output"] = folder
     saved["checkpoint"] = {"every": 1 << 30}
     saved["log"] = {"every": 1 << 30, "tensorboard": False}
@@ -184,9 +190,14 @@ def _refused(task: Path) -> bool:
     return result.exists() and '"error"' in result.read_text()[:20]
 
 
-def _on_ranks(launcher: Sequence[str], arguments: Sequence[str], variables: Mapping[str, str]) -> Result:
-    """Run the replay on ``launcher``'s ranks and return what rank 0 prints."""
-    command = [*launcher, sys.executable, "-m", "tenon_plan.plan.replay", *arguments]
+def on_ranks(
+    launcher: Sequence[str], module: str, arguments: Sequence[str], variables: Mapping[str, str], mark: str
+) -> Result:
+    """Run ``module`` on ``launcher``'s ranks and return the JSON that rank 0 prints after ``mark``.
+
+    LaunchError if it prints none, with the last error.
+    """
+    command = [*launcher, sys.executable, "-m", module, *arguments]
     try:
         done = subprocess.run(
             command,
@@ -197,10 +208,10 @@ def _on_ranks(launcher: Sequence[str], arguments: Sequence[str], variables: Mapp
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LaunchError(f"cannot measure with {' '.join(launcher)}: {error}.") from error
-    line = next((line for line in done.stdout.splitlines() if line.startswith(MARK)), None)
+    line = next((line for line in done.stdout.splitlines() if line.startswith(mark)), None)
     if line is None:
         last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
         reason = next((x for x in done.stderr.splitlines() if "Error: " in x), last)
         raise LaunchError(f"{' '.join(launcher)} ended with status {done.returncode}: {reason.strip()}")
-    result: Result = json.loads(line.removeprefix(MARK))
+    result: Result = json.loads(line.removeprefix(mark))
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import sys
 
@@ -31,3 +32,13 @@ def _status(field: str) -> int:
     except FileNotFoundError:
         unit = 1 if sys.platform == "darwin" else 1024
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def available() -> int:
+    """Return the bytes that programs may still take on this machine; without ``/proc`` all its memory."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as info:
+            row = next(line for line in info if line.startswith("MemAvailable:"))
+            return int(row.split()[1]) * 1024
+    except (FileNotFoundError, StopIteration):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

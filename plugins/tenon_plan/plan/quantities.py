@@ -8,6 +8,7 @@ from tenon.errors import ConfigError
 
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _RATE = re.compile(r"([\d.]+)\s*([kmgt]?)(bit|b|byte|bytes)(?:/s|ps)?", re.IGNORECASE)
+_SIZE = re.compile(r"([\d.]+)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _TIME = re.compile(r"([\d.]+)\s*(us|µs|ms|s)")
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -25,6 +26,20 @@ def read_rate(text: str) -> float:
             f"--network {text!r} is not a bandwidth. Write e.g. 10Gbit, or 1.25GB for bytes a second."
         )
     return number * _PREFIXES[match[2].lower()] / (8 if match[3].lower() == "bit" else 1)
+
+
+def read_size(text: str) -> float:
+    """Parse a number of bytes: ``4GB``, ``512MiB``.
+
+    >>> read_size("1.5 GiB")
+    1610612736.0
+    """
+    match = _SIZE.fullmatch(text.strip())
+    number = _number(match[1]) if match else None
+    if match is None or number is None:
+        raise ConfigError(f"--memory {text!r} is not a number of bytes. Write e.g. 4GB, or 4GiB.")
+    base = 1024.0 if match[3] else 1000.0
+    return number * base ** ("kmgt".index(match[2].lower()) + 1 if match[2] else 0)
 
 
 def read_time(text: str) -> float:

@@ -84,8 +84,8 @@ def test_autocast_and_scaled_losses(blocky, whole, sizes, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes, ranks", [({"shard": 3}, 3), ({"shard": 2, "tensor": 2}, 4)], ids=str)
 def test_batch_norm_over_all_shares(blocky, whole, sizes, ranks):
-    """Also where the last batch has one sample, so that ranks have none."""
-    options = ("--set", "model_options.normalised=true", "--set", "data_options.train=61")
+    """Also where the last batch has fewer samples than shares."""
+    options = ("--set", "model_options.normalised=true", "--set", "data_options.train=62")
     synchronized = (*options, "--set", "data_parallel.sync_batch_norm=true")
 
     run = blocky.train("my.toml", *settings(**sizes), *synchronized, "--set", "epochs=1", ranks=ranks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from tenon.data.collate import fetch
 from tenon.device import Device
@@ -16,7 +16,7 @@ from tenon.errors import ArgumentError, ConfigError, TenonError
 from tenon.nn.module import Module
 from tenon.tensors.pytree import tree_map
 from tenon.tensors.tensor import Tensor
-from tenon.training.config import RunConfig
+from tenon.training.config import RunConfig, resolve
 from tenon.training.data_parallel import prepare_model
 from tenon.training.parallel.division import Division, ShardedModel
 from tenon.training.parallel.initialize import initialize
@@ -24,6 +24,7 @@ from tenon.training.parallel.mesh import Mesh, Sizes
 from tenon.training.parallel.modules import divide, gathered_alone, nearest
 from tenon.training.parallel.pipelined import PipelinedModel
 from tenon.training.parallel.tensor_plan import plan_of
+from tenon.training.recipe import build_model, recipe_named
 from tenon.training.session import Session
 from tenon.training.step import to_device, unpack
 
@@ -37,6 +38,31 @@ def check(config: RunConfig, model: Module, ranks: int) -> None:
         plan_of(model, parallel.tensor_plan)
     if sizes.pipeline > 1:
         _split(model, parallel.split, sizes.pipeline)
+
+
+def mesh_shape(config: RunConfig, ranks: int) -> tuple[int, int, int, int]:
+    """The sizes of ``pipeline``, ``data``, ``shard`` and ``tensor``; ConfigError if they do not fit."""
+    return Sizes.of(config.parallel, ranks).shape
+
+
+def division_check(config: RunConfig) -> Callable[[Mapping[str, int], int], str | None]:
+    """A function that says why sizes do not divide the run among so many ranks; None if they do."""
+    recipe = recipe_named(config.recipe) if config.recipe is not None else None
+    with building(config):
+        model = build_model(config, recipe)
+
+    def problem(sizes: Mapping[str, int], ranks: int) -> str | None:
+        saved = config.model_dump(mode="json")
+        saved["parallel"] |= sizes
+        if sizes["data"] * sizes["shard"] > config.batch_size:
+            return f"a batch of {config.batch_size} has fewer samples than shares"
+        try:
+            check(resolve([{k: v for k, v in saved.items() if v is not None}]), model, ranks)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    return problem
 
 
 @contextlib.contextmanager
