@@ -104,7 +104,8 @@ def tenon_session_finish(session: Session, error: BaseException | None) -> None:
     if writer is None:
         return
     log = session.config.log
-    if error is None and (session.config.profile is not None if log.graph is None else log.graph):
+    wanted = session.config.profile is not None if log.graph is None else log.graph
+    if error is None and wanted and session.division is None:  # else no rank has the whole model
         from tenon_tensorboard.of_session import write_graph
 
         write_graph(session, writer)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from programs import PROGRAMS, TINY
-from programs_more import MORE, TINY_MORE, Calls
+from programs.more import MORE, TINY_MORE, Calls
 
 ALL = PROGRAMS | MORE
 SMALLEST = TINY | TINY_MORE

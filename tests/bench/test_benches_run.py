@@ -394,3 +394,25 @@ def test_pruned_models_are_timed_against_the_originals(tmp_path):
 
     assert found["file"] < 1 and found["output change"] < 1e-4
     assert found["latency, batch 1"] > 0 and found["sparse, batch 2"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_plans_and_runs_are_compared(tmp_path):
+    found = run(
+        "plan.py",
+        "--rounds",
+        "1",
+        "--ranks",
+        "2",
+        "--ways",
+        "shard",
+        "--width",
+        "64",
+        "--epochs",
+        "4",
+        tmp_path=tmp_path,
+    )
+
+    (one,) = found["results"]
+    assert one["way"] == "shard" and min(one["seconds"]) > 0 and min(one["peak"]) > 1e7

@@ -8,7 +8,7 @@ import time
 
 import floor
 import programs
-from programs_more import MORE
+from programs.more import MORE
 from turns import clock_of, import_library, received, timed
 
 ALL = programs.PROGRAMS | MORE
@@ -50,9 +50,9 @@ def build(library, T, name, mode, way, half, sizes):
     begin = time.perf_counter()
     try:
         if library == "jax":
-            import programs_jax
+            from programs import in_jax
 
-            step = programs_jax.PROGRAMS[name](**sizes)
+            step = in_jax.PROGRAMS[name](**sizes)
         else:
             programs.FUSED = "plain" not in way
             if "sdpa" in way:

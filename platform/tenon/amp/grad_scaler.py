@@ -235,8 +235,7 @@ class GradScaler:
     def _unscale_grads_(
         self, optimizer: ScaledOptimizer, inverse: Tensor, found_inf: object = None, allow_fp16: bool = True
     ) -> dict[Device, Tensor]:
-        """Multiply all gradients by ``inverse``; return for each device 1.0 if one was infinite or NaN, else
-        0.0.
+        """Multiply all gradients by ``inverse``; return for each device 1.0 if one was infinite or NaN, or 0.
 
         ``found_inf`` has no effect; PyTorch has that parameter.
         """

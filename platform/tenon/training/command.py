@@ -87,6 +87,11 @@ def train(
             return
         if is_elastic and (reason := elastic.missing()) is not None:
             raise ConfigError(f"--elastic: {reason}")
+        if is_elastic and resolved.parallel.divides:
+            raise ConfigError(
+                "--elastic: the ranks that are left have only parts of the model ([parallel]). Use `tenon"
+                " launch --max-restarts`, which starts all ranks again from the last checkpoint."
+            )
         session = loop.open_session(resolved, recipe, resumed, folder)
     except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
         refuse(error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
-import sys
+import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -57,17 +59,7 @@ def _ask(config: RunConfig, ranks: int) -> tuple[str, dict[str, int]]:
     with tempfile.TemporaryDirectory(prefix="tenon-auto-") as folder:
         path = Path(folder) / "config.json"
         path.write_text(config.model_dump_json())
-        command = [
-            sys.executable,
-            "-m",
-            "tenon.cli",
-            "plan",
-            str(path),
-            "-n",
-            str(ranks),
-            "--meshes",
-            "--json",
-        ]
+        command = [_program(), "plan", str(path), "-n", str(ranks), "--meshes", "--json"]
         if config.parallel.memory is not None:
             command += ["--memory", config.parallel.memory]
         done = subprocess.run(command, capture_output=True, text=True, env=_without_launcher())
@@ -79,6 +71,18 @@ def _ask(config: RunConfig, ranks: int) -> tuple[str, dict[str, int]]:
     chosen = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
     click.echo(f"parallel.auto: {chosen}, of {len(found['meshes'])} meshes")
     return "", sizes
+
+
+def _program() -> str:
+    """The path of the command `tenon`: that of this installation, or the one on the PATH."""
+    beside = Path(sysconfig.get_path("scripts")) / "tenon"
+    path = str(beside) if os.access(beside, os.X_OK) else shutil.which("tenon")
+    if path is None:
+        raise ConfigError(
+            "parallel.auto: the command `tenon` was found neither next to this Python nor on the PATH. Choose"
+            " the sizes by `tenon plan --meshes`."
+        )
+    return path
 
 
 def _without_launcher() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Programs beside those of ``programs.py``: a residual network, ``nn.LSTM``, an optimizer alone, parts of networks.
+"""Programs beside those of ``__init__.py``: a residual network, ``nn.LSTM``, an optimizer alone, parts of networks.
 
 A part is a forward and a backward without an optimizer, so that it shows one thing.
 """

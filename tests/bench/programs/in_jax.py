@@ -9,9 +9,9 @@ import math
 import jax
 import jax.numpy as jnp
 import numpy as np
-import programs
 from jax import lax
 
+import programs
 import tenon
 
 
