@@ -2,10 +2,12 @@
 
     python tests/bench/deterministic.py                   # 1 rank
     python tests/bench/deterministic.py -n 2 --batch 512
+    python tests/bench/deterministic.py -n 2 --sharded          # fully_shard, released after each use (ZeRO-3)
+    python tests/bench/deterministic.py -n 2 --sharded --shards 2 --clip
 
-The MLP is 784-512-512-10; the CNN has two convolutions with batch norm, and dropout. AdamW steps. Both take the same
-batch, shared by all ranks. Processor time is the mean over the ranks, waiting for each other included; wall time
-means something on an idle machine only.
+The MLP is 784-512-512-10; the CNN has two convolutions with batch norm, and dropout. AdamW steps, with
+--clip after clipping by the norm. Both take the same batch, shared by all ranks. Processor time is the mean over
+the ranks, waiting for each other included; wall time means something on an idle machine only.
 """
 
 import time
@@ -32,6 +34,7 @@ def steps(name, options, communicator):
     """One training step of the whole batch, plain and deterministic."""
     import tenon
     from tenon import nn
+    from tenon.distributed.fsdp import fully_shard
 
     shape = network(name)[1]
     draw = np.random.default_rng(0)
@@ -44,15 +47,27 @@ def steps(name, options, communicator):
 
     def make(**flags):
         tenon.manual_seed(0)
-        model = nn.parallel.DistributedDataParallel(network(name)[0], **flags)
+        model = network(name)[0]
+        if options.sharded:
+            for layer in model:
+                if next(layer.parameters(), None) is not None:
+                    fully_shard(layer, reshard_after_forward=True)
+            fully_shard(model, reshard_after_forward=True, **flags)
+        else:
+            model = nn.parallel.DistributedDataParallel(model, **flags)
         return model, tenon.optim.AdamW(model.parameters(), lr=1e-3)
 
     plain, plain_optimizer = make()
     world, world_optimizer = make(deterministic="world", shards=options.shards, threads=options.threads)
 
+    def clip(model):
+        if options.clip:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
     def plain_step():
         plain_optimizer.zero_grad()
         nn.functional.cross_entropy(plain(own[0]), own[1]).backward()
+        clip(plain)
         plain_optimizer.step()
 
     def world_step():
@@ -60,6 +75,7 @@ def steps(name, options, communicator):
         for x, y in world.shards(inputs, targets, step=done[0]):
             world.backward(nn.functional.cross_entropy(world(x), y, reduction="sum"), len(y))
         world.finish()
+        clip(world)
         world_optimizer.step()
 
     return {"plain": plain_step, "deterministic": world_step}
@@ -98,6 +114,8 @@ if __name__ == "__main__":
         ranks=1,
         batch={"type": int, "default": 256, "help": "of all ranks together"},
         shards={"type": int, "default": 4},
+        sharded={"action": "store_true", "help": "fully_shard in place of DistributedDataParallel"},
+        clip={"action": "store_true", "help": "clip gradients by their norm"},
         threads={"type": int, "default": 1, "help": "of each rank, in both ways"},
         repeats={"type": int, "default": 5},
     )

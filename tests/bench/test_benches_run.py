@@ -260,10 +260,11 @@ def test_data_parallel_steps_are_timed_and_lose_alike(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.mpi
-def test_the_price_of_equal_bits_is_measured(tmp_path):
+@pytest.mark.parametrize("options", [(), ("--sharded", "--clip")], ids=["replicated", "sharded"])
+def test_the_price_of_equal_bits_is_measured(tmp_path, options):
     find_mpirun()
     found = run(
-        *("deterministic.py", "-n", "2", "--batch", "8", "--rounds", "1", "--repeats", "1"),
+        *("deterministic.py", "-n", "2", "--batch", "8", "--rounds", "1", "--repeats", "1", *options),
         tmp_path=tmp_path,
     )
 

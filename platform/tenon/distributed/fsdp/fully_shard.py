@@ -24,8 +24,10 @@ from tenon.distributed.fsdp.buffers import BufferPool
 from tenon.distributed.fsdp.parameter_group import AllReduceHook, ParameterGroup
 from tenon.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from tenon.distributed.fsdp.sharded_parameter import ShardedParameter
+from tenon.distributed.fsdp.sharded_steps import DeterministicSteps, ShardedSteps, refuse
 from tenon.distributed.fsdp.state import STATE, ModuleState, states_of
 from tenon.distributed.replicas.buckets import agree
+from tenon.distributed.replicas.shard_steps import SHARDS
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, ModuleError, UnsupportedError
 from tenon.nn.module import Module
@@ -48,6 +50,9 @@ def fully_shard(
     mp_policy: MixedPrecisionPolicy | None = None,
     offload_policy: OffloadPolicy | None = None,
     ignored_params: Iterable[Parameter] | None = None,
+    deterministic: str | None = None,
+    shards: int = SHARDS,
+    threads: int = 1,
 ) -> M:
     """Shard the parameters of ``module`` over the ranks of ``mesh``, in place; return it.
 
@@ -61,6 +66,11 @@ def fully_shard(
     for the outermost module in training; False keeps them until backward (ZeRO-2: more memory, one gather
     less); a number keeps them in groups of that many ranks. ``mp_policy`` computes in other dtypes,
     ``offload_policy`` stores shards on the CPU; ``ignored_params`` stay as they are.
+
+    ``deterministic="world"``, in the call on the whole model, makes weights independent of the number of
+    ranks, and equal to those of ``DistributedDataParallel`` with this option, bit for bit: a batch is split
+    into ``shards``, computed with ``threads`` threads. Train with ``model.shards``, ``model.backward`` and
+    ``model.finish``; the guide is ``docs/guide/deterministic.md``.
 
     Raises ``ArgumentError`` for parameters without axes, parameters that are sharded already, and modules
     without ``forward``; ``CollectiveMismatchError`` if ranks pass different modules.
@@ -83,6 +93,7 @@ def fully_shard(
         check_module(one)
     device_mesh = checked_mesh(mesh, modules)
     check_reshard(reshard_after_forward, device_mesh)
+    _check_deterministic(deterministic, modules)
     ignored = {id(p) for p in ignored_params or ()}
     precision = MixedPrecisionPolicy() if mp_policy is None else mp_policy
     owners = owners_of(modules, ignored)
@@ -99,13 +110,38 @@ def fully_shard(
     reshard = True if reshard_after_forward is None else reshard_after_forward
     group = ParameterGroup(parameters, device_mesh, precision, pool, reshard)
     state = ModuleState(modules, group, precision, reshard_after_forward)
+    inner: list[ModuleState] = [s for m in modules for s in states_of(m)]
+    if deterministic is not None:
+        state.steps = ShardedSteps(modules[0], [state, *inner], shards, threads)
+        for each in inner:
+            each.steps = None
     for one in modules:
         one.__dict__[STATE] = state
         original: Any = type(one)  # mypy takes classes with ``__eq__`` for unhashable
-        one.__class__ = _sharded_class(original)
+        one.__class__ = _sharded_class(original, deterministic is not None)
         one.register_state_dict_pre_hook(_show_shards)
         one.register_load_state_dict_pre_hook(_show_shards)
     return module
+
+
+def _check_deterministic(deterministic: str | None, modules: list[Module]) -> None:
+    """Raise ``ArgumentError`` for values of the option, and places of it, that are not supported."""
+    if deterministic not in (None, "world"):
+        raise ArgumentError(f'deterministic={deterministic!r} must be None or "world".')
+    if deterministic is not None and len(modules) > 1:
+        raise ArgumentError(
+            f'deterministic="world" is for the whole model, not for a list of {len(modules)} modules. Pass'
+            " it in the fully_shard call on the outermost module."
+        )
+    for module in modules:
+        for name, each in module.named_modules():
+            inner = each.__dict__.get(STATE)
+            if deterministic is None and inner is not None and inner.steps is not None:
+                raise ArgumentError(
+                    f'fully_shard: module {name!r} has deterministic="world", and this call on the'
+                    f" {type(module).__name__} around it has not. Pass the option here, not for inner"
+                    " modules."
+                )
 
 
 def _show_shards(module: Module, *args: object) -> None:
@@ -139,7 +175,8 @@ class FSDPModule(Module):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # those of the original class
         """An instance of the original class: code such as ``Sequential[1:3]`` makes new modules by
         ``type(self)``."""
-        original: Any = cls.__mro__[2]  # a class of any arguments
+        after = list(cls.__mro__).index(FSDPModule) + 1
+        original: Any = cls.__mro__[after]  # a class of any arguments
         self = original.__new__(original, *args, **kwargs)
         self.__init__(*args, **kwargs)
         return self
@@ -212,12 +249,16 @@ class FSDPModule(Module):
     def set_requires_gradient_sync(self, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
         """Whether backward reduces gradients; if not they accumulate, whole, on each rank."""
         for state in self._states(recurse):
+            if not requires_gradient_sync:
+                _refuse_deterministic(state, "set_requires_gradient_sync(False)")
             state.group.reduces = state.group.reduces_over_replicas = requires_gradient_sync
 
     def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
         """Whether backward reduces over the replicas of a two-dimensional mesh; if not, shards
         accumulate."""
         for state in self._states(recurse):
+            if not requires_all_reduce:
+                _refuse_deterministic(state, "set_requires_all_reduce(False)")
             state.group.reduces_over_replicas = requires_all_reduce
 
     def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
@@ -253,6 +294,7 @@ class FSDPModule(Module):
     def set_all_reduce_hook(self, hook: AllReduceHook, *, stream: object = None) -> None:
         """Call ``hook`` with the reduced gradients of the module's shards, a flat tensor, which it may
         change in place. ``stream`` has no effect; with a mesh of two dimensions it has to be None."""
+        _refuse_deterministic(self._state, "set_all_reduce_hook")
         if stream is not None and self._state.group.replicas is not None:
             raise ArgumentError(
                 "stream cannot be set when using native HSDP: the mesh replicates over its first dimension."
@@ -261,6 +303,7 @@ class FSDPModule(Module):
 
     def set_gradient_divide_factor(self, factor: float) -> None:
         """Divide summed gradients by ``factor``, in place of the number of ranks."""
+        _refuse_deterministic(self._state, "set_gradient_divide_factor")
         if not factor > 0:
             raise ArgumentError(f"set_gradient_divide_factor: factor={factor!r} has to be positive.")
         self._state.group.divide_factor = float(factor)
@@ -294,10 +337,19 @@ def _state_of(module: object) -> ModuleState:
     return module._state
 
 
+def _refuse_deterministic(state: ModuleState, setting: str) -> None:
+    if state.group.sums is not None:
+        refuse(setting)
+
+
 @functools.cache
-def _sharded_class(cls: type[Module]) -> type[Module]:
-    """The class ``FSDP<name>``, which adds ``FSDPModule`` to ``cls``."""
-    return type(f"FSDP{cls.__name__}", (FSDPModule, cls), {"__module__": cls.__module__})
+def _sharded_class(cls: type[Module], deterministic: bool) -> type[Module]:
+    """The class ``FSDP<name>``, which adds ``FSDPModule`` to ``cls``, and methods of ``deterministic``
+    steps."""
+    bases: tuple[type, ...] = (FSDPModule, cls)
+    if deterministic:
+        bases = (DeterministicSteps, *bases)
+    return type(f"FSDP{cls.__name__}", bases, {"__module__": cls.__module__})
 
 
 def share_comm_ctx(modules: list[FSDPModule]) -> None:

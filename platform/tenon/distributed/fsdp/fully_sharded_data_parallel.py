@@ -25,11 +25,13 @@ from tenon.distributed.fsdp.options import (
     StateDictType,
 )
 from tenon.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy
+from tenon.distributed.fsdp.sharded_steps import refuse
 from tenon.distributed.fsdp.state import states_of
 from tenon.distributed.fsdp.state_dicts import WRAPPED, WithStateDicts
 from tenon.distributed.fsdp.whole_parameters import gathered
 from tenon.distributed.fsdp.wrap import selected
 from tenon.distributed.replicas.broadcast import broadcast_tensors
+from tenon.distributed.replicas.shard_steps import SHARDS
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, UnsupportedError
 from tenon.nn.module import Module
@@ -51,7 +53,8 @@ class FullyShardedDataParallel(WithStateDicts):
 
     ``state_dict()`` has whole tensors, under the names of the unwrapped model; see ``state_dict_type``.
     ``backward_prefetch``, ``forward_prefetch``, ``limit_all_gathers``, ``use_orig_params`` and ``device_id``
-    have no effect: inputs must be on the model's device. For new code, use ``fully_shard``.
+    have no effect: inputs must be on the model's device. ``deterministic="world"``, ``shards`` and
+    ``threads`` are those of ``fully_shard``. For new code, use ``fully_shard``.
 
     Source: torch.distributed.fsdp.FullyShardedDataParallel.
     """
@@ -74,6 +77,10 @@ class FullyShardedDataParallel(WithStateDicts):
         use_orig_params: bool = False,
         ignored_states: Iterable[Parameter] | Iterable[Module] | None = None,
         device_mesh: DeviceMesh | None = None,
+        *,
+        deterministic: str | None = None,
+        shards: int = SHARDS,
+        threads: int = 1,
     ) -> None:
         super().__init__()
         strategy = ShardingStrategy.FULL_SHARD if sharding_strategy is None else sharding_strategy
@@ -94,6 +101,11 @@ class FullyShardedDataParallel(WithStateDicts):
             _broadcast(module, kept)
         for each, chosen in [*inner, (module, {})]:
             if isinstance(each, FSDPModule):
+                if each is module and deterministic is not None:
+                    raise ArgumentError(
+                        "FullyShardedDataParallel: the model has been sharded before. Pass"
+                        f" deterministic={deterministic!r} to that call."
+                    )
                 continue
             _initialize(each, param_init_fn)
             releases = chosen.get("sharding_strategy", strategy).releases
@@ -107,6 +119,9 @@ class FullyShardedDataParallel(WithStateDicts):
                 mp_policy=policy,
                 offload_policy=offload,
                 ignored_params=kept,
+                deterministic=deterministic if each is module else None,
+                shards=shards,
+                threads=threads,
             )
         if precision.buffer_dtype is not None:
             _cast_buffers(module, precision)
@@ -165,6 +180,8 @@ class FullyShardedDataParallel(WithStateDicts):
     def no_sync(self) -> Iterator[None]:
         """Accumulate whole gradients on each rank; the first backward outside reduces them."""
         states = list(states_of(self))
+        if any(state.group.sums is not None for state in states):
+            refuse("no_sync()")
         before = [(s.group.reduces, s.group.reduces_over_replicas) for s in states]
         for state in states:
             state.group.reduces = state.group.reduces_over_replicas = False

@@ -28,11 +28,13 @@ from tenon.distributed.fsdp.reduction import Reduction
 from tenon.distributed.fsdp.released import SavedWeights
 from tenon.distributed.fsdp.sharded_parameter import ShardedParameter
 from tenon.engine.accumulate import DESTINATION
+from tenon.engine.types import NumpyDType
 from tenon.engine.watchers import WATCHERS
 from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.distributed.fsdp.buffers import BufferPool
+    from tenon.distributed.fsdp.group_sums import GroupSums
 
 #: Called with the reduced gradient of the group's shards: see ``set_all_reduce_hook``.
 AllReduceHook = Callable[[Tensor], None]
@@ -92,6 +94,8 @@ class ParameterGroup:
         self.divide_factor: float | None = None
         self.sums_only = False
         self.all_reduce_hook: AllReduceHook | None = None
+        self.sums: GroupSums | None = None
+        """What takes the reduced gradients, with ``deterministic="world"``."""
         self._gathering: tuple[Work, list[np.ndarray]] | None = None
         self._gathered = self._is_common = False
         self._rows: list[np.ndarray] = []
@@ -225,13 +229,21 @@ class ParameterGroup:
         """Whether a whole parameter has a gradient that is not reduced."""
         return any(parameter.has_gradient for parameter in self.parameters)
 
-    def start_reduction(self) -> None:
+    @property
+    def dtype_of_gradients(self) -> NumpyDType:
+        """The dtype in which gradients are reduced, if all are in that of the gathered parameters."""
+        kind = self.precision.reduce_dtype or self.precision.param_dtype
+        if kind is not None:
+            return kind.numpy
+        return np.result_type(*{p.sharded.raw.dtype for p in self.parameters})
+
+    def start_reduction(self, postpone: bool = False) -> None:
         """After the backward pass of the modules: start to reduce gradients, and release the parameters.
 
-        Collective, if a parameter has a gradient.
+        Collective, if a parameter has a gradient. With ``postpone``, gradients wait for the next call.
         """
         self.phase = Phase.IDLE
-        if self.reduces and (self.has_gradients or self.reduces_unused):
+        if self.reduces and not postpone and (self.has_gradients or self.reduces_unused):
             trained = [p for p in self.parameters if p.whole.requires_grad]
             self._reducing, self.reduced = Reduction(self, trained) if trained else None, True
             for parameter in self.parameters:

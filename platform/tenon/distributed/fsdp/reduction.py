@@ -35,7 +35,8 @@ class Reduction:
                 parameter.whole_of(array)[...] += parameter.held
         size = group.communicator.size
         rows.append(group.gradients.counts(used, dtype))
-        self._sums = (group.sums_only or group.divide_factor is not None) and dtype != np.float16
+        sums = group.sums_only or group.sums is not None or group.divide_factor is not None
+        self._sums = sums and dtype != np.float16
         """Whether the result is a sum; of float16, whose sums overflow, it is a mean."""
         self._rows, self._work = rows, Work(np.empty(0))
         if size == 1:
@@ -61,6 +62,9 @@ class Reduction:
         with WATCHERS.spanning(f"wait for gradients of {group.name}", "wait"):
             self._work.wait()
         self._rows = []
+        if group.sums is not None:
+            group.sums.receive(self._parameters, self._outs[:-1], self._outs[-1])
+            return
         further = group.replicas is not None or group.all_reduce_hook is not None
         if further and not self._reduce_over_replicas():
             return
@@ -72,8 +76,7 @@ class Reduction:
                 np.divide(array, array.dtype.type(divisor), out=array)
         for parameter, array, count in zip(self._parameters, self._outs[:-1], self._outs[-1], strict=True):
             if count:
-                parameter.accumulate(array)
-                _call_hooks(parameter.sharded)
+                parameter.receive(array)
 
     def _reduce_over_replicas(self) -> bool:
         """All-reduce the shards over the replicas; False if that is left to a later step."""
@@ -108,9 +111,3 @@ def _dtype_of(group: ParameterGroup, rows: Sequence[np.ndarray]) -> np.dtype:
 def _parts(flat: np.ndarray, counts: Sequence[int]) -> list[np.ndarray]:
     ends = np.cumsum(counts)
     return [flat[end - count : end] for end, count in zip(ends, counts, strict=True)]
-
-
-def _call_hooks(parameter: Tensor) -> None:
-    """Call the post-accumulate hooks of a sharded parameter, as of an optimizer that steps in backward."""
-    for hook in list(parameter.__dict__.get("_post_accumulate_hooks", {}).values()):
-        hook(parameter)

@@ -285,6 +285,13 @@ class ShardedParameter:
         """Forget the gradient of the whole."""
         self.whole.grad = self.held = None
 
+    def receive(self, reduced: np.ndarray) -> None:
+        """Accumulate a ``reduced`` gradient, and call the post-accumulate hooks of the shard, as of an
+        optimizer that steps in backward."""
+        self.accumulate(reduced)
+        for hook in list(self.sharded.__dict__.get("_post_accumulate_hooks", {}).values()):
+            hook(self.sharded)
+
     def accumulate(self, reduced: np.ndarray) -> None:
         """Add the ``reduced`` gradient of the shard, flat and padded, to that of the sharded parameter."""
         array = self.sharded.raw

@@ -8,6 +8,7 @@ What has not been reduced by then, as the first module's inputs need no gradient
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tenon.autograd.function import Function
@@ -26,6 +27,7 @@ from tenon.tensors.tensor import Tensor
 
 if TYPE_CHECKING:
     from tenon.autograd.function_context import FunctionCtx
+    from tenon.distributed.fsdp.sharded_steps import ShardedSteps
 
 #: Key of a module's ``ModuleState`` in its ``__dict__``.
 STATE = "_fsdp_state"
@@ -116,6 +118,7 @@ class ModelState:
             elif group.is_gathered and group.reshards_after_backward:
                 group.reshard()
             group.phase, group.reduced = Phase.IDLE, False
+            state.calls.clear()
         self.complete_reduction()
         self.began_backward = False
         if self.root.is_last_backward:
@@ -182,6 +185,10 @@ class ModuleState:
         """Of the root: whether the next backward pass is the last of the step."""
         self.forward_prefetch: list[ModuleState] = []
         self.backward_prefetch: list[ModuleState] = []
+        self.steps: ShardedSteps | None = None
+        """Of the outermost module, with ``deterministic="world"``."""
+        self.calls: set[object] = set()
+        """The calls, by tokens, of which the backward pass has not begun."""
         self._since = 0
 
     @property
@@ -201,6 +208,8 @@ class ModuleState:
         """Run ``forward`` of ``module`` with gathered parameters."""
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.unsupported("a fully_shard module, whose parameters are gathered in each call")
+        if self.steps is not None:
+            self.steps.check_call(module)
         model = self.context
         is_root = model.root is self
         first, last = self._enter(module)
@@ -278,8 +287,11 @@ class ModuleState:
         group.after_forward(outputs, self._since)
         if model.root is self and self.reshard_after_forward is None and not is_grad_enabled():
             group.reshard()  # an optimizer that is created next has to see the shards
+        call = object()
+        if outputs and group.sums is not None:
+            self.calls.add(call)
         for output in outputs:
-            output.register_hook(self._on_gradient)
+            output.register_hook(partial(self._on_gradient, call))
 
     def abandon(self) -> None:
         """After an error in forward."""
@@ -292,9 +304,10 @@ class ModuleState:
         kind = self.precision.output_dtype
         return result if kind is None else cast(result, kind)
 
-    def _on_gradient(self, gradient: Tensor) -> None:
-        """Before the backward pass of the modules: gather the parameters again."""
+    def _on_gradient(self, call: object, gradient: Tensor) -> None:
+        """Before the backward pass of a ``call`` of the modules: gather the parameters again."""
         model, group = self.context, self.group
+        self.calls.discard(call)
         model.began_backward = True
         queue_callback(model.finish_backward)
         if group.phase is Phase.BACKWARD:
@@ -312,7 +325,9 @@ class ModuleState:
 
     def on_inputs(self) -> None:
         """After the backward pass of the modules."""
-        if self.group.phase is Phase.BACKWARD or self.group.has_gradients:
+        if self.calls:  # gradients of several calls are added up before they are reduced
+            self.group.start_reduction(postpone=True)
+        elif self.group.phase is Phase.BACKWARD or self.group.has_gradients:
             self.context.reduce(self.group)
 
 

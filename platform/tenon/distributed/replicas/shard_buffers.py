@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from tenon.distributed.communication import staging
-from tenon.distributed.communication.communicator import Communicator
-from tenon.distributed.communication.reduction import ReduceOp, combine
 from tenon.distributed.replicas.broadcast import broadcast_tensors
+from tenon.distributed.replicas.shard_order import ShardOrder
 from tenon.errors import UnsupportedError
 from tenon.nn.module import Module
 from tenon.tensors.tensor import Tensor
@@ -21,9 +20,8 @@ from tenon.tensors.tensor import Tensor
 class ShardBuffers:
     """The buffers of ``model``, whose names and shapes must not change."""
 
-    def __init__(self, model: Module, communicator: Communicator) -> None:
-        self._model = model
-        self._communicator = communicator
+    def __init__(self, model: Module, order: ShardOrder) -> None:
+        self._model, self._order = model, order
         self._before: dict[str, np.ndarray] = {}
         self._after: list[dict[str, np.ndarray]] = []
         """For each shard of this rank, the values of the buffers that it has changed."""
@@ -48,17 +46,17 @@ class ShardBuffers:
                 staging.write(buffer, before)
         self._after.append(changed)
 
-    def changed(self) -> list[bool]:
-        """For each buffer, whether a shard of this rank has changed it."""
-        return [any(name in shard for shard in self._after) for name in self._before]
+    def changed(self) -> list[list[bool]]:
+        """For each shard of this rank, and each buffer, whether the shard has changed it."""
+        return [[name in shard for name in self._before] for shard in self._after]
 
     def finish(self, changed: np.ndarray, active: list[bool], shards: int) -> None:
         """Set the changed buffers from the shards of all ranks.
 
-        ``changed`` is the number of ranks that have changed each buffer, ``active`` whether each shard of
+        ``changed`` is the number of shards that have changed each buffer, ``active`` whether each shard of
         this rank had samples, ``shards`` the number of shards of all ranks that had samples.
         """
-        names = [name for name, ranks in zip(self._before, changed, strict=True) if ranks]
+        names = [name for name, times in zip(self._before, changed, strict=True) if times]
         if not names:
             return
         buffers = self._buffers()
@@ -68,12 +66,11 @@ class ShardBuffers:
         others = [name for name in names if name not in averaged]
         for name in others:
             staging.write(buffers[name], self._after[-1].get(name, self._before[name]))
-        if others:
-            last = self._communicator.size - 1
+        for group in self._order.groups if others else []:
             broadcast_tensors(
                 [buffers[name] for name in others],
-                self._communicator,
-                root=last,
+                group,
+                root=group.size - 1,
                 name="buffers of the last shard",
             )
 
@@ -84,10 +81,7 @@ class ShardBuffers:
             values = [after.get(name, self._before[name]).reshape(-1) for name in names]
             wide = np.concatenate(values, dtype=np.result_type(np.float64, *values), casting="unsafe")
             parts.append(wide if used else np.zeros_like(wide))
-        total = np.empty_like(parts[0])
-        combine(parts, ReduceOp.SUM, total)
-        self._communicator.all_reduce(total, "sum", total, name="buffers of all shards")
-        mean = total / shards
+        mean = self._order.total(parts, "buffers of all shards") / shards
         start = 0
         for name in names:
             before = self._before[name]

@@ -20,7 +20,7 @@ from tenon.distributed.tensor import redistribution
 from tenon.distributed.tensor.chunks import local_part
 from tenon.distributed.tensor.placement_types import Replicate, Shard
 from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient
-from tenon.distributed.tensor.sharded_kernels import Created, Drawn, Sharded
+from tenon.distributed.tensor.sharded_kernels import Created, Drawn, Exact, Sharded
 from tenon.engine.aval import Aval
 from tenon.engine.op import Composite, Kind, Op
 from tenon.engine.types import Arguments, Array, NumpyDType, Operand
@@ -40,6 +40,8 @@ class Implicit(enum.Enum):
     ALL = 2
 
 
+#: Kinds of ops whose results do not depend on the parts in which they are computed.
+_ELEMENT_BY_ELEMENT = (Kind.ELEMENTWISE, Kind.MOVE, Kind.CREATE, Kind.RANDOM, Kind.MEMORY, Kind.COLLECTIVE)
 #: Other than ``NONE`` inside of ``loss_parallel`` and ``implicit_replication``.
 IMPLICIT: contextvars.ContextVar[Implicit] = contextvars.ContextVar(
     "implicit replication", default=Implicit.NONE
@@ -56,6 +58,9 @@ class MeshBackend(Backend):
         self.mesh, self.device = mesh, device
         self.name = device.name
         self.member = mesh.get_coordinate() is not None
+        self.exact = False
+        """Whether results have the bits of those of whole tensors: ops other than elementwise ones gather
+        their inputs. ``deterministic="world"`` of ``fully_shard`` sets it for the mesh of its parameters."""
 
     # --- arrays ---
 
@@ -126,7 +131,7 @@ class MeshBackend(Backend):
     def joint_norm(self, arrays: Sequence[ShardedArray], order: float) -> Array | None:
         """Of the norms of local parts: for all arrays that are split alike one collective for each mesh
         dimension that splits them."""
-        if not order > 0 or not self.member or any(isinstance(a.local, Aval) for a in arrays):
+        if self.exact or not order > 0 or not self.member or any(isinstance(a.local, Aval) for a in arrays):
             return None
         found: dict[tuple[int, ...], list[float]] = {}
         kinds = set()
@@ -215,6 +220,10 @@ class MeshBackend(Backend):
 
     def bind(self, op: Op) -> Kernel:
         """The kernel of ``op`` on sharded arrays."""
+        kernel = self._bind(op)
+        return kernel if op.kind in _ELEMENT_BY_ELEMENT else Exact(op, self, kernel)
+
+    def _bind(self, op: Op) -> Kernel:
         if (
             isinstance(op, Composite)
             and op.kind is not Kind.ELEMENTWISE

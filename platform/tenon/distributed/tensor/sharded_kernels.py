@@ -108,8 +108,7 @@ class Sharded:
                 TenonWarning,
                 stacklevel=2,
             )
-        inputs = tuple((None,) * a.ndim if isinstance(a, ShardedArray) else () for a in args)
-        return ShardingRule(inputs, ())
+        return _all_whole(args)
 
     def _run(self, rule: ShardingRule, choice: Choice, args: Arguments, attrs: Attrs) -> Operand:
         op, backend = self.op, self.backend
@@ -205,6 +204,26 @@ class Sharded:
         return tuple(results) if several else results[0]
 
 
+class Exact(Sharded):
+    """The kernel of an op that is not computed element by element: that of the device, on whole arrays, where
+    the backend is ``exact``; elsewhere ``kernel``."""
+
+    def __init__(self, op: Op, backend: MeshBackend, kernel: Kernel) -> None:
+        super().__init__(op, backend, None)
+        self.kernel = kernel
+
+    def __call__(self, *args: Operand, out: ShardedArray | None = None, **attrs: object) -> Operand:
+        """Compute the op, into ``out`` if it is given."""
+        if self.backend.exact:
+            return super().__call__(*args, out=out, **attrs)
+        return self.kernel(*args, **attrs) if out is None else self.kernel(*args, out=out, **attrs)
+
+    def _choose(self, args: Arguments, attrs: Attrs) -> tuple[ShardingRule | None, Choice | None]:
+        specs = [Spec(a.shape, a.nbytes, a.placements) if isinstance(a, ShardedArray) else None for a in args]
+        rule = _all_whole(args)
+        return rule, choose(rule, specs, self.backend.mesh.shape)
+
+
 class Created:
     """The kernel of an op that reads the shape of its input and not the value: nothing is communicated."""
 
@@ -249,6 +268,12 @@ class Drawn:
         if shape is None or tuple(shape) == x.shape:  # type: ignore[arg-type]  # a shape, as the op's rule says
             return drawn.redistributed(of_gradient(x.placements), self.op.name)
         return drawn
+
+
+def _all_whole(args: Arguments) -> ShardingRule:
+    """The rule by which all inputs are whole."""
+    inputs = tuple((None,) * a.ndim if isinstance(a, ShardedArray) else () for a in args)
+    return ShardingRule(inputs, ())
 
 
 def _without_looked_up(rule: ShardingRule, choice: Choice, placed: Placements) -> Placements:
