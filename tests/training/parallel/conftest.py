@@ -45,6 +45,48 @@ class Net(nn.Module):
         return self.last(x)
 
 
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        heads = (p(x).view(batch, length, width // 8, 8).transpose(1, 2) for p in (self.q, self.k, self.v))
+        y = nn.functional.scaled_dot_product_attention(*heads, is_causal=True)
+        return x + self.o(y.transpose(1, 2).reshape(batch, length, width))
+
+
+class Words(nn.Module):
+    # Scores of 12 words at each position, of shape [N, 12, L].
+
+    tensor_parallel_plan = {
+        "embed": "rowwise_rep", "blocks.*.[qkv]": "colwise", "blocks.*.o": "rowwise",
+        "blocks.*.up": "colwise", "blocks.*.down": "rowwise", "head": "colwise",
+    }
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(12, 16)
+        self.blocks = nn.ModuleList([Attention(16), Block(16, 0.1), Attention(16), Block(16, 0.1)])
+        self.head = nn.Linear(16, 12, bias=False)
+
+    def forward(self, x):
+        x = self.embed(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x).transpose(1, 2)
+
+
+def load_words() -> Splits:
+    random = np.random.default_rng(0)
+    words = (random.integers(0, 12, (51, 1)) + np.arange(8) * random.integers(1, 3, (51, 1))) % 12
+    x, y = words[:, :-1], words[:, 1:].copy()
+    y[random.random(y.shape) < 0.2] = -100
+    x, y = tenon.from_numpy(x), tenon.from_numpy(y)
+    return Splits(TensorDataset(x[:40], y[:40]), TensorDataset(x[40:], y[40:]))
+
+
 def load(train=70, test=31, masked=False) -> Splits:
     random = np.random.default_rng(0)
     x = random.normal(size=(train + test, 6)).astype(np.float32)

@@ -65,6 +65,35 @@ def test_a_model_initialized_in_parts_is_the_one_that_was_built_whole(blocky, wh
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "ranks, sizes",
+    [
+        (2, {"tensor": 2}),
+        (2, {"shard": 2}),
+        (4, {"pipeline": 2, "tensor": 2}),
+        (4, {"shard": 2, "tensor": 2}),
+    ],
+    ids=str,
+)
+def test_words_with_masked_positions(blocky, whole, ranks, sizes):
+    """Attention splits heads by the whole shape, the loss takes scores that are split by words."""
+    options = (
+        "--set",
+        "model=blocky:Words",
+        "--set",
+        "data=blocky:load_words",
+        "--set",
+        "parallel.modules=[]",
+    )
+    one = blocky.train("my.toml", *options).final
+
+    run = check(blocky, whole, ranks, sizes, *options)
+
+    assert run.final["test_accuracy"] == pytest.approx(one["test_accuracy"], abs=0.021)  # of 59 positions
+    assert run.final["test_loss"] == pytest.approx(one["test_loss"], rel=1e-4)
+
+
+@pytest.mark.slow
 def test_accumulation_changes_only_memory(blocky, whole):
     run = blocky.train("my.toml", *settings(shard=2), "--set", "accumulate=3", ranks=2)
 

@@ -72,11 +72,12 @@ class Division(ABC):
             fewest = max(1, min(size, least - start))
             with autocasting(session):
                 outputs = self.outputs(session, inputs, len(samples), fewest)
-                if outputs is not None and counted and mesh.reports:
-                    loss_sum, weight = sum_and_count(session.loss, outputs, targets)
-                    sums[:2] += float(loss_sum.item()), weight
-            if outputs is not None and counted and mesh.reports and classifies(session, targets):
-                sums[2:] += float((outputs.argmax(1) == targets).sum().item()), len(counted)
+                if not (counted and mesh.reports):
+                    continue
+                loss_sum, weight = sum_and_count(session.loss, outputs, targets)
+            sums[:2] += float(loss_sum.item()), weight
+            if classifies(session, targets):
+                sums[2:] += float((outputs.argmax(1) == targets).sum().item()), weight
         return [float(value) for value in sums]
 
     def batch(
