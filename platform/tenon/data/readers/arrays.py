@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import gzip
 import io
 import math
@@ -147,7 +148,7 @@ def read_npz(path: str | os.PathLike[str], *names: str) -> TensorDataset:
             missing = [name for name in names if name not in entries]
             if missing:
                 raise DataError(f"{path} has no array {missing[0]!r}; it has {', '.join(entries)}.")
-            arrays = [_array(archive.read(entries[name]), f"{path}: {name!r}") for name in names or entries]
+            arrays = [array_in(archive.read(entries[name]), f"{path}: {name!r}") for name in names or entries]
     except DataError:
         raise
     except (*BROKEN, CheckpointError, MemoryError, SyntaxError, tokenize.TokenError) as error:
@@ -155,14 +156,28 @@ def read_npz(path: str | os.PathLike[str], *names: str) -> TensorDataset:
     return TensorDataset(*(create.tensor(array) for array in arrays))
 
 
-def _array(content: bytes, what: str) -> np.ndarray:
-    """Return the array in an entry; an error unless its header states the numbers that follow it."""
+def array_in(content: bytes, what: str) -> np.ndarray:
+    """Return the array in the bytes of an npy file; an error unless its header states its size."""
+    start, shape, by_columns, kind = _described(content)
+    if kind.hasobject:
+        raise DataError(f"{what} has objects. Save arrays of numbers: nothing is unpickled here.")
+    if math.prod(shape) * kind.itemsize != len(content) - start:
+        raise DataError(f"{what} has {len(content) - start:,} bytes, not those of {shape}.")
+    return np.frombuffer(content, kind, offset=start).reshape(shape, order="F" if by_columns else "C")
+
+
+def _described(content: bytes) -> tuple[int, tuple[int, ...], bool, np.dtype]:
+    """Where the numbers of an npy file begin, their shape and dtype, and whether columns come first."""
+    start = 10 + int.from_bytes(content[8:10], "little")
+    if content[6:8] == b"\x01\x00" and start < 256:  # the files of a data set have the same few headers
+        return _parsed(content[:start])
+    return _parsed.__wrapped__(content)
+
+
+@functools.lru_cache(256)
+def _parsed(content: bytes) -> tuple[int, tuple[int, ...], bool, np.dtype]:
     stream = io.BytesIO(content)
     version = np.lib.format.read_magic(stream)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, by_columns, kind = reader(stream)
-    if kind.hasobject:
-        raise DataError(f"{what} has objects. Save arrays of numbers: nothing is unpickled here.")
-    if math.prod(shape) * kind.itemsize != len(content) - stream.tell():
-        raise DataError(f"{what} has {len(content) - stream.tell():,} bytes, not those of {shape}.")
-    return np.frombuffer(content, kind, offset=stream.tell()).reshape(shape, order="F" if by_columns else "C")
+    return stream.tell(), shape, by_columns, kind

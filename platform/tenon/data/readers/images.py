@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from tenon.data.dataset import Dataset
-from tenon.errors import DataError
+from tenon.errors import CheckpointError, DataError
 from tenon.serialize.limits import FACTOR, FREE, cut
 from tenon.serialize.regular_files import open_regular
 from tenon.tensors.creation import create
@@ -82,21 +82,28 @@ def to_tensor(image: Image) -> Tensor:
     return create.tensor(np.ascontiguousarray(pixels))
 
 
-def _read(path: Path) -> Image:
-    """The RGB image in a file; DataError if it cannot be read, or takes far more memory than the file."""
+def image_in(file: BinaryIO, size: int) -> Image:
+    """The RGB image in a file of ``size`` bytes; DataError if it cannot be read, or takes far more memory."""
     pillow = _pillow()
     try:
-        with open_regular(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            with pillow.open(file, formats=FORMATS) as opened:
-                _check_pixels(opened, size)
-                return opened.convert("RGB")
+        with pillow.open(file, formats=FORMATS) as opened:
+            _check_pixels(opened, size)
+            return opened.convert("RGB")
     except MemoryError:
         raise
     except Exception as error:  # Pillow's decoders raise errors of any kind for damaged files
-        raise DataError(
-            f"{path} cannot be read as an image: {cut(error).rstrip('.')}. Remove it, or download it again."
-        ) from error
+        raise DataError(f"cannot be read as an image: {cut(error).rstrip('.')}") from error
+
+
+def _read(path: Path) -> Image:
+    """The RGB image in a file; DataError with its path if it cannot be read."""
+    try:
+        with open_regular(path) as file:
+            return image_in(file, os.fstat(file.fileno()).st_size)
+    except (CheckpointError, OSError) as error:
+        raise DataError(f"{path} cannot be read as an image: {cut(error).rstrip('.')}.") from error
+    except DataError as error:
+        raise DataError(f"{path} {error}. Remove it, or download it again.") from error
 
 
 def _check_pixels(image: Image, size: int) -> None:
