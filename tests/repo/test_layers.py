@@ -29,7 +29,7 @@ LAYERS = [
     "nn",
     "optim data",
     "distributed",
-    "serialize func fx data.readers",
+    "serialize func fx data.readers data.streaming",
     "export distributed.checkpoint distributed.pipelining",
     "profiler utils",
     "training testing",
@@ -57,6 +57,8 @@ PUBLIC = {
 CONFINED = {
     "cupy": ("backends/tenon_cuda", "plugins/tenon_nccl"),
     "mpi4py": ("plugins/tenon_mpi",),
+    "fsspec": ("platform/tenon/data/streaming",),
+    "pyarrow": ("platform/tenon/data/streaming",),
     "tensorboardX": ("plugins/tenon_tensorboard",),
     "numba": ("backends/tenon_cpu", "plugins/tenon_mpi"),
     "safetensors": (),  # tests compare with it; ADR 0007
