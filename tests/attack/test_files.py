@@ -2,7 +2,7 @@
 
 Inputs are made from a seed: files of every kind that tenon reads, with bytes changed, cut or repeated, before or
 after their checksums are made, and pickles of random opcodes. A failure names the kind and the number of its
-input, which ``made(KIND, GOOD, NUMBER)`` gives again, where ``KINDS[KIND][0](FOLDER)`` makes the good file. 100,000
+input, which ``made(KIND, GOOD, NUMBER)`` gives again, where ``KINDS[KIND][0](FOLDER)`` makes the good file. 130,000
 inputs: ``pytest -n 0 -m manual tests/attack/test_files.py``, others with ``ATTACK_SEED=7``.
 """
 
@@ -21,10 +21,15 @@ import warnings
 import zipfile
 from collections import OrderedDict
 
+import numpy as np
 import pytest
 
 import tenon
 from tenon import nn
+from tenon.data.streaming import ShardWriter, StreamingDataset
+from tenon.data.streaming.byte_ranges import MemoryReader
+from tenon.data.streaming.decoding import decoded
+from tenon.data.streaming.indexing import scan
 from tenon.distributed import checkpoint
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import Shard, distribute_tensor
@@ -162,6 +167,40 @@ def sharded(tmp_path):
     return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
 
+def samples(tmp_path, name="x-%d.tar"):
+    """Shards of four samples, each with its index."""
+    with ShardWriter(str(tmp_path / name), maxcount=2) as shards:
+        for i in range(4):
+            fields = {"npy": np.arange(3), "cls": np.int64(i)}
+            if name.endswith(".tar"):
+                long = "k" * 120 if i == 2 else ""
+                fields |= {
+                    "__key__": f"{long}/{i}",
+                    "json": {"i": i},
+                    "pth": {"t": tenon.ones(2)},
+                    "txt": "x" * 600,
+                }
+            shards.write(fields)
+    return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def read_shard(suffix):
+    def read(file):
+        reader = MemoryReader(file)
+        index = scan(reader, suffix)
+        found = []
+        for row in range(len(index)):
+            (sample,) = index.read(reader, [row], None)
+            found.append({k: decoded(k, v, None) if isinstance(v, bytes) else v for k, v in sample.items()})
+        return found
+
+    return read
+
+
+def read_samples(place):
+    return list(StreamingDataset(place))
+
+
 def read_sharded(place):
     return checkpoint.load_whole(checkpoint_id=place)
 
@@ -184,6 +223,10 @@ KINDS = {
     "bundle": (bundle, tenon.export.bundle.load),
     "run": (run, read_latest),
     "sharded": (sharded, read_sharded),
+    "tar": (lambda place: samples(place)["x-1.tar"], read_shard(".tar")),
+    "rows": (lambda place: samples(place, "x-%d.safetensors")["x-1.safetensors"], read_shard(".safetensors")),
+    "shards": (samples, read_samples),
+    "shards of rows": (lambda place: samples(place, "x-%d.safetensors"), read_samples),
 }
 
 # Damage.
@@ -262,6 +305,8 @@ def resigned(content, rng):
 def in_folder(files, rng, kind):
     name = rng.choice(sorted(files))
     changed = {**files, name: damaged(files[name], rng)}
+    if name.endswith(".index") and rng.random() < 0.8:
+        changed[name] = repacked(files[name], rng, damaged)
     if kind == "bundle" and rng.random() < 0.8:
         manifest = json.loads(files["manifest.json"])
         del manifest["sha256"]
@@ -393,16 +438,17 @@ def attack(kinds, count, tmp_path):
 
 
 def test_a_few_damaged_files_of_each_kind_end_in_a_value_or_an_error(tmp_path):
-    ends = attack(("pt", "legacy", "safetensors", "foreign", "opcodes"), 12, tmp_path)
+    ends = attack(("pt", "legacy", "safetensors", "foreign", "opcodes", "tar", "shards"), 12, tmp_path)
 
-    assert sum(ends.values()) == 60
+    assert sum(ends.values()) == 84
     assert sum(n for (_, end), n in ends.items() if "Checkpoint" in end) > 30
+    assert sum(n for (_, end), n in ends.items() if "Data" in end) > 8
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_damaged_files_end_in_a_value_or_an_error(kind, tmp_path):
-    ends = attack((kind,), 417, tmp_path)  # 5,000 in all
+    ends = attack((kind,), 417, tmp_path)  # 6,672 in all
 
     assert sum(ends.values()) == 417
 
@@ -410,7 +456,7 @@ def test_damaged_files_end_in_a_value_or_an_error(kind, tmp_path):
 @pytest.mark.manual
 @pytest.mark.parametrize("kind", KINDS)
 def test_very_many_damaged_files_end_in_a_value_or_an_error(kind, tmp_path):
-    attack((kind,), 8334, tmp_path)  # 100,000 in all
+    attack((kind,), 8334, tmp_path)  # 133,000 in all
 
 
 def test_the_attack_notices_code_time_memory_and_other_errors(tmp_path, monkeypatch):
