@@ -417,3 +417,18 @@ def test_plans_and_runs_are_compared(tmp_path):
 
     (one,) = found["results"]
     assert one["way"] == "shard" and min(one["seconds"]) > 0 and min(one["peak"]) > 1e7
+
+
+@pytest.mark.slow
+@pytest.mark.oracle
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_streaming_is_timed_beside_tarfile_and_its_traffic_is_counted(tmp_path):
+    pytest.importorskip("torch")
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    sizes = ("--samples", "64", "--side", "4", "--rounds", "1", "--batch", "8", "--workers", "0")
+
+    found = run("data/streaming.py", *sizes, tmp_path=tmp_path)
+
+    assert all(found["results"][0][form] > 0 for form in ("tenon", "random", "stream"))
+    by_shard = {row["order"]: row["requests"] for row in found["traffic"] if row["fetch"] == "shard"}
+    assert by_shard["groups"] == 16 < by_shard["uniform"]
