@@ -157,6 +157,8 @@ class DataLoader(Generic[T_co]):
         """Return the position in the latest iteration; ``{"batches": 0, ...}`` before and after one."""
         progress = self._progress
         state: State = {"size": self._size(), "batches": 0}
+        if (fingerprint := getattr(self.dataset, "fingerprint", None)) is not None:
+            state["fingerprint"] = fingerprint
         if progress is None or progress.done:
             if self.generator is not None:
                 state["generator"] = self.generator.get_state()
@@ -175,6 +177,12 @@ class DataLoader(Generic[T_co]):
             raise DataError(
                 f"the loader's state is of a data set of {state['size']} samples, this one has"
                 f" {self._size()}. Resume with the same data, or start a new epoch."
+            )
+        own = getattr(self.dataset, "fingerprint", None)
+        if own is not None and state.get("fingerprint", own) != own:
+            raise DataError(
+                f"the loader's state is of other data, of the fingerprint {state['fingerprint']!r:.80}; this"
+                f" data set has {own!r}. Resume with the same shards in the same order, or start a new epoch."
             )
         if state["batches"] or "sampler" in state:
             self._resume = dict(state)

@@ -159,6 +159,25 @@ def test_a_shuffled_loader_resumes_at_the_next_sample_with_any_number_of_workers
     assert sorted(itertools.chain(*taken, *left)) == [f"{i:04}" for i in range(31)]
 
 
+def test_a_state_of_other_shards_is_refused_though_they_are_as_many(dataset, tmp_path):
+    loader = DataLoader(dataset, 4, shuffle=True)
+    next(iter(loader))
+    state = loader.state_dict()
+    urls = [str(tmp_path / f"s-{i:03}.tar") for i in (1, 0, *range(2, 7))]
+    (tmp_path / "moved").mkdir()
+    for path in tmp_path.glob("*.tar"):
+        path.rename(tmp_path / "moved" / path.name)
+
+    DataLoader(StreamingDataset(tmp_path / "moved"), 4, shuffle=True).load_state_dict(state)
+    other = DataLoader(
+        StreamingDataset([url.replace("/s-", "/moved/s-") for url in (*urls, urls[0][:-7] + "007.tar")]), 4
+    )
+    with pytest.raises(
+        DataError, match=r"the loader's state is of other data.*same shards in the same order"
+    ):
+        other.load_state_dict(state)
+
+
 TRAINED = """
 from tenon.data import Splits
 from tenon.data.streaming import StreamingDataset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,6 +99,8 @@ class StreamingDataset(Dataset[Any]):
         #: The number of samples in each shard.
         self.shard_lengths = [len(shard.index) for shard in self._shards]
         self._ends = np.cumsum(self.shard_lengths, dtype=np.int64)
+        #: Of names, sizes and numbers of samples of the shards: states of a loader are of one fingerprint.
+        self.fingerprint = _fingerprint(self._shards)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -107,18 +110,19 @@ class StreamingDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:  # likewise
         """The samples at ``indices``; those of a shard are read together, and shards of a network at once."""
+        numbers, rows = self._places(indices)
         by_shard: dict[int, list[int]] = {}
-        for position, i in enumerate(indices):
-            by_shard.setdefault(self._place_of(i)[0], []).append(position)
+        for position, number in enumerate(numbers):
+            by_shard.setdefault(number, []).append(position)
         samples: list[Any] = [None] * len(indices)
 
         def read(item: tuple[int, list[int]]) -> None:
             number, positions = item
             shard = self._shards[number]
-            rows = [self._place_of(indices[position])[1] for position in positions]
             with named(shard.url):
-                for position, sample in zip(positions, self._contents(shard, rows), strict=True):
-                    samples[position] = sample
+                found = self._contents(shard, [rows[position] for position in positions])
+            for position, sample in zip(positions, found, strict=True):
+                samples[position] = sample
 
         items = list(by_shard.items())
         if any(self._shards[number].place.remote for number in by_shard):
@@ -130,18 +134,20 @@ class StreamingDataset(Dataset[Any]):
 
     def locate(self, index: int) -> tuple[str, str]:
         """Return the shard of a sample, and its key in it, for messages."""
-        number, row = self._place_of(index)
+        (number,), (row,) = self._places([index])
         shard = self._shards[number]
         return shard.url, shard.index.key(row)
 
-    def _place_of(self, index: int) -> tuple[int, int]:
-        """The number of a sample's shard, and its row there."""
-        total = len(self)
-        if not -total <= index < total:
-            raise IndexError(f"sample {index} is out of range: there are {total:,}")
-        index = int(index) % total
-        number = int(np.searchsorted(self._ends, index, side="right"))
-        return number, index - (int(self._ends[number - 1]) if number else 0)
+    def _places(self, indices: Sequence[int]) -> tuple[list[int], list[int]]:
+        """The shards of samples, by number, and their rows there."""
+        found, total = np.asarray(indices, np.int64), len(self)
+        wrong = (found < -total) | (found >= total)
+        if wrong.any():
+            raise IndexError(f"sample {found[wrong][0]} is out of range: there are {total:,}")
+        found = found % total
+        numbers = np.searchsorted(self._ends, found, side="right")
+        starts = self._ends[numbers] - np.asarray(self.shard_lengths, np.int64)[numbers]
+        return numbers.tolist(), (found - starts).tolist()
 
     def _scan(self, url: str, place: Place, stat: Stat) -> Index:
         """Build the index of a shard, from its copy if there is to be one."""
@@ -213,6 +219,12 @@ class StreamingDataset(Dataset[Any]):
         raise DataError(
             f"{url}, sample {key!r} (number {index}) has no field {' or '.join(map(repr, names))}."
         )
+
+
+def _fingerprint(shards: Sequence[_Shard]) -> str:
+    """A text that differs if shards do, wherever they are."""
+    rows = [(os.path.basename(s.url.partition("?")[0]), s.stat.size, len(s.index)) for s in shards]
+    return hashlib.sha256(repr(rows).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _stat(url: str, place: Place) -> Stat:
