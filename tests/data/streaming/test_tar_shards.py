@@ -326,6 +326,23 @@ def test_an_index_of_another_shard_is_not_used(tmp_path, numbered):
     assert [s["cls"] for s in StreamingDataset(path)] == [0, 1, 2]
 
 
+def test_an_index_that_is_written_again_is_used_at_once(tmp_path, numbered):
+    """The one before, of a shard as long as this one, is not kept as if it were of this version."""
+    (path,) = numbered(tmp_path, 3)
+    write_index(path)
+    with ShardWriter(str(tmp_path / "o-%d.tar")) as shards:
+        for key in ("0000", "0009", "0002"):
+            shards.write({"__key__": key, "npy": np.zeros(8, np.int32), "cls": 1})
+    os.replace(shards.paths[0], path)
+    dataset = StreamingDataset(path, cache_dir=tmp_path / "cache")
+    with pytest.raises(DataError, match="write that again, too"):
+        dataset[1]
+
+    write_index(path)
+
+    assert StreamingDataset(path, cache_dir=tmp_path / "cache")[1]["__key__"] == "0009"
+
+
 def test_a_damaged_index_beside_a_shard_is_left_aside_with_a_warning(tmp_path, numbered):
     (path,) = numbered(tmp_path, 3)
     write_index(path)

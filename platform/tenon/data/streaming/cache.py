@@ -179,8 +179,7 @@ class Cache:
             while True:
                 try:
                     os.ftruncate(file, 0)
-                    if size:
-                        os.posix_fallocate(file, 0, size)
+                    _allocate(file, size)
                     return True
                 except OSError as error:  # the disk is full, with files of others
                     os.ftruncate(file, 0)
@@ -221,6 +220,17 @@ class Cache:
         finally:
             fcntl.flock(file, fcntl.LOCK_UN)
             os.close(file)
+
+
+def _allocate(file: int, size: int) -> None:
+    """Make an empty file as long as ``size``, with the room on disk where the file system can promise it."""
+    try:
+        if size:
+            os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        os.ftruncate(file, size)
 
 
 def _is(file: int, path: str) -> bool:

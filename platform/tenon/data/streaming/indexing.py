@@ -133,7 +133,10 @@ class Indices:
             os.makedirs(self.path, exist_ok=True)
 
     def find(self, url: str, place: Place, stat: Stat) -> Index | None:
-        """The index of a shard that was built before; None if there is none."""
+        """The index of a shard that was built before; None if there is none.
+
+        One from beside the shard, which does not say of which version it is, is taken anew each time.
+        """
         kind = suffix_of(url)[1:]
         if self.path is not None:
             own = os.path.join(self.path, name_of(url, stat))
@@ -146,13 +149,10 @@ class Indices:
         if content is None:
             return None
         try:
-            found = unpacked(content, kind, stat, None)
+            return unpacked(content, kind, stat, None)
         except DataError as error:
             warnings.warn(f"{index_beside(url)} is not used: {error}", TenonWarning, stacklevel=2)
             return None
-        if found is not None:
-            self.keep(url, stat, found)
-        return found
 
     def keep(self, url: str, stat: Stat, index: Index) -> None:
         """Save an index for the next time, if there is a folder for that."""

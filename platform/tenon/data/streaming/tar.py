@@ -136,7 +136,8 @@ class TarIndex:
                 problem = f"the content of {field!r} does not have its checksum"
             if problem is not None:
                 raise DataError(
-                    f"sample {self.key(row)!r}: {problem}: the shard is damaged, or another one than before"
+                    f"sample {self.key(row)!r}: {problem}: the shard is damaged, or another one than before."
+                    " Open the data set again; if an index lies beside the shard, write that again, too"
                 )
             sample[field] = data
         return sample
