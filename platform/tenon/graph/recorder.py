@@ -241,6 +241,8 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         """Return the graph value that ``tensor`` holds."""
         raw = tensor.raw
         if tensor._backend is not self.backend:
+            if tensor._backend.own is self.backend:
+                raise CaptureError(f"a DTensor is used at {user_line()}, which programs do not compute on.")
             raise CaptureError(
                 f"a tensor on {tensor.device} is used in a function compiled for {self.backend.name}, at "
                 f"{user_line()}. Move it there before the call."

@@ -13,7 +13,7 @@ from tenon.distributed import init_device_mesh
 from tenon.distributed.communication.reduction import ReduceOp, combine
 from tenon.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from tenon.distributed.replicas.shard_order import ShardOrder, check_order
-from tenon.errors import ArgumentError, CommunicatorError, ModuleError, UnsupportedError
+from tenon.errors import ArgumentError, CommunicatorError, ModuleError, TenonWarning, UnsupportedError
 from tenon.nn.functional import mse_loss
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.testing.suites.communicator import launch
@@ -108,6 +108,23 @@ def test_with_tensor_parallel_the_number_of_data_parallel_ranks_has_no_effect():
     found = [digests(size, 20, "tensor")["tensor"] for size in (2, 4, 8)]
 
     assert len(set(found)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_a_checkpoint_of_one_way_is_resumed_in_another_on_another_number_of_ranks(tmp_path):
+    def run(size, *arguments):
+        program = Path(PROGRAM).with_name("resumed_digest.py")
+        done = launch(size, [str(program), *map(str, arguments)])
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[1]
+
+    folder = tmp_path / "saved"
+    expected = run(1, "ddp", 0, 20)
+    run(2, "zero3", 0, 10, "--save", folder)
+
+    assert run(4, "zero3", 10, 20, "--load", folder) == expected
+    assert run(2, "ddp", 10, 20, "--load", folder) == expected
 
 
 @pytest.mark.parametrize("shards", [1, 2, 3, 4, 6, 7, 8])
@@ -250,6 +267,20 @@ def test_a_step_where_nothing_counts_has_no_mean_and_no_gradients():
         model.backward(0.0 * model(x).sum(), 0)
 
     assert model.finish() is None and model[0].weight.grad is None
+
+
+def test_a_compiled_optimizer_step_is_eager_and_says_why():
+    models = sharded(), sharded()
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=0.1) for model in models]
+    steps = optimizers[0].step, torch.compile(optimizers[1].step)
+    with pytest.warns(TenonWarning, match="AdamW runs eagerly: a DTensor is used at .*test_deterministic"):
+        for number in range(4):
+            for model, step in zip(models, steps, strict=True):
+                step_of(model, step=number)
+                step()
+
+    for one, other in zip(*(model.parameters() for model in models), strict=True):
+        assert (one.full_tensor() == other.full_tensor()).all()
 
 
 def test_slices_of_a_deterministic_container_are_plain_modules_of_its_class():

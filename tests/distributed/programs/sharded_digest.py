@@ -97,6 +97,30 @@ def tensor_parallel():
     return shard(model, mesh=mesh["dp"])
 
 
+class Straight(Net):
+    """Without numbers that Python reads, so that it can be compiled."""
+
+    def forward(self, x):
+        hidden = self.first(x)
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.last(hidden)
+
+
+def straight():
+    torch.manual_seed(0)
+    return Straight()
+
+
+def compiled(model):
+    """The compiled module of ``model``, with programs for shards of all sizes."""
+    function = torch.compile(model.module)
+    for rows in (4, 5, 6):
+        for _ in range(5):
+            function(torch.ones(rows, 5)).sum().backward()
+    return function
+
+
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 WAYS = {
     "ddp": lambda: replicated(build()),
@@ -113,6 +137,7 @@ WAYS = {
     "recompute-ddp": lambda: replicated(build(recompute=True)),
     "mixed": lambda: shard(build(), reshard_after_forward=True, mp_policy=MIXED),
     "tensor": tensor_parallel,
+    "compiled": lambda: replicated(straight()),
 }
 
 
@@ -123,21 +148,34 @@ def digest_of(way, steps):
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    call = compiled(model) if way == "compiled" else model
+    return digest(model, train(model, optimizer, 0, steps, call))
+
+
+def train(model, optimizer, first, last, call):
+    """Train from step ``first`` to ``last`` by calls of ``call``; return the last mean loss."""
     order = np.random.default_rng(1)
-    for step in range(steps):
+    for step in range(last):
         rows = order.integers(0, 150, 48 if step % 3 else 37)
+        if step < first:
+            continue
         batch = torch.from_numpy(INPUTS[rows]), torch.from_numpy(TARGETS[rows])
         for x, y in model.shards(*batch, step=step):
-            loss, count = dist.sum_and_count(nn.functional.cross_entropy, model(x), y)
+            loss, count = dist.sum_and_count(nn.functional.cross_entropy, call(x), y)
             model.backward(loss, count)
         mean = model.finish()
         nn.utils.clip_grad_norm_(model.parameters(), 0.3)
         optimizer.step()
-    digest = hashlib.sha256(np.float64(mean).tobytes())
+    return mean
+
+
+def digest(model, mean):
+    """The digest of all weights, buffers and ``mean``."""
+    found = hashlib.sha256(np.float64(mean).tobytes())
     for name, value in model.state_dict().items():
         whole = value.full_tensor() if hasattr(value, "full_tensor") else value
-        digest.update(name.encode() + whole.numpy().tobytes())
-    return digest.hexdigest()
+        found.update(name.encode() + whole.numpy().tobytes())
+    return found.hexdigest()
 
 
 if __name__ == "__main__":
