@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -32,15 +32,23 @@ PREFIX = "step-"
 class CheckpointWriter:
     """Writes checkpoints into ``folder`` and keeps the newest ``keep``; must be closed at the end.
 
-    A ``with`` block left by an exception waits at most ``patience`` seconds for the file being written.
+    A ``with`` block left by an exception waits at most ``patience`` seconds for the file being written. The
+    thread calls ``then`` after each file, with the folder and ``keep``.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], keep: int = 2, patience: float = 1.0) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        keep: int = 2,
+        patience: float = 1.0,
+        then: Callable[[Path, int], None] | None = None,
+    ) -> None:
         if keep < 1:
             raise ValueError(f"CheckpointWriter: keep must be 1 or more, not {keep}.")
         self.folder = Path(folder)
         self.keep = keep
         self.patience = patience
+        self._then = then
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_abandoned(self.folder, f".{PREFIX}", 0.0)
         self._memory: np.ndarray | None = None
@@ -98,6 +106,8 @@ class CheckpointWriter:
             with replacing(path) as file:
                 packed.write(file, path.stem)
             keep_last(self.folder, self.keep)
+            if self._then is not None:
+                self._then(self.folder, self.keep)
         except BaseException as error:  # SystemExit too, at which a thread ends without a word
             self._error = error  # raised in the training thread, by `check`
 

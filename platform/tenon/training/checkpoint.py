@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +27,7 @@ from tenon.plugins.manager import host
 from tenon.plugins.user_key import is_signed, sign
 from tenon.serialize import verify
 from tenon.serialize.background import CheckpointWriter
-from tenon.serialize.checkpoint import SUFFIXES, Sections, checkpoints, read_checkpoint
+from tenon.serialize.checkpoint import SUFFIXES, Sections, read_checkpoint
 from tenon.serialize.named import NamedBytes
 from tenon.serialize.regular_files import open_regular
 from tenon.training import lock
@@ -67,7 +66,7 @@ def save(session: Session) -> None:
         session.writer.save(session.step, session.model, session.optimizer, rest)
         return
     if session.writer is None:
-        session.writer = CheckpointWriter(folder, keep)
+        session.writer = CheckpointWriter(folder, keep, then=saved_parts.remove_surplus)
     assert isinstance(session.writer, CheckpointWriter)
     session.writer.save(
         session.step,
@@ -116,11 +115,7 @@ def folder_of(run: Path) -> Path:
 
 def all_of(run: Path) -> list[Path]:
     """The checkpoints of a run folder, files and folders, newest first."""
-    steps: dict[Path, int] = saved_parts.folders(run / FOLDER)
-    files = checkpoints(run / FOLDER)
-    numbers = {path: re.findall(r"\d+", path.stem) for path in files}
-    steps.update({path: int(found[-1]) if found else -1 for path, found in numbers.items()})
-    return sorted(steps, key=steps.__getitem__, reverse=True)  # stable: of files, by their order
+    return saved_parts.all_in(run / FOLDER)
 
 
 def has_checkpoints(run: Path) -> bool:
@@ -137,9 +132,10 @@ def fetch(communicator: Communicator, run: Path, trust: Trust, whole: bool = Fal
     """
     path, is_folder = _newest(communicator, run)
     if is_folder:
-        sections = saved_parts.read_small(path)
-        if whole:
-            sections["model"] = saved_parts.read_model(str(path))
+        with restoring("manifest", path):
+            sections = saved_parts.read_small(path)
+            if whole:
+                sections["model"] = saved_parts.read_model(str(path))
     else:
         sections = _broadcast(communicator, path)
     folder = path.parent.parent if path.parent.name == FOLDER else path.parent

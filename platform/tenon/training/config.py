@@ -155,7 +155,6 @@ class RunConfig(Section):
         settings = info.data
         data_parallel, log = settings.get("data_parallel"), settings.get("log")
         whole = {
-            'deterministic = "world"': settings.get("shards"),
             "prune": settings.get("prune"),
             "data_parallel.comm_hook": getattr(data_parallel, "comm_hook", None),
             "data_parallel.shard_optimizer": getattr(data_parallel, "shard_optimizer", None),
@@ -166,6 +165,10 @@ class RunConfig(Section):
         if (value.divides or value.auto) and refused:
             raise ValueError(
                 f"{refused[0]} needs the whole model on each rank; leave it out, or the division"
+            )
+        if settings.get("shards") is not None and (value.tensor > 1 or value.pipeline > 1):
+            raise ValueError(
+                'deterministic = "world" allows data and shard only: tensor and pipeline sum in another order'
             )
         if value.pipeline > 1 and settings.get("accumulate", 1) > 1:
             raise ValueError(

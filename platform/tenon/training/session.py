@@ -15,7 +15,7 @@ from tenon.device import Device
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.replicas.accumulation import Loss
-from tenon.distributed.replicas.logical_shards import LogicalShards
+from tenon.distributed.replicas.shard_steps import ShardSteps
 from tenon.errors import ConfigError, TrainingError
 from tenon.nn.module import Module
 from tenon.optim.scheduler import LRScheduler
@@ -52,7 +52,7 @@ class Session:
     metrics: Metrics = field(default_factory=dict)
     stopping: int = 0
     """The number of the signal after which to finish the step, save and exit; 0 before any."""
-    shards: LogicalShards | None = None
+    shards: ShardSteps | None = None
     """Computes steps where ``deterministic = "world"``."""
     division: Division | None = None
     """Computes steps where ranks have parts of the model; ``model`` is then this rank's part."""

@@ -23,7 +23,7 @@ from tenon.device import Device
 from tenon.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from tenon.distributed.replicas.accumulation import MASKED, sum_and_count
 from tenon.distributed.replicas.gradients import GradientSynchronizer
-from tenon.distributed.replicas.logical_shards import LogicalShards
+from tenon.distributed.replicas.shard_steps import ShardSteps
 from tenon.distributed.sampler import reduce_sum_count
 from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
@@ -91,7 +91,7 @@ def train_step(
         assert synchronizer is not None  # where no division of the model averages gradients
         total, count = _accumulate(session, synchronizer, indices)
     else:
-        total, count = _accumulate_shards(session, session.shards, indices)
+        total, count = accumulate_shards(session, session.shards, indices)
     scaler = session.scaler
     if session.config.clip_grad_norm is not None:
         if scaler is not None:
@@ -158,18 +158,16 @@ def _accumulate(
     return total, count
 
 
-def _accumulate_shards(
-    session: Session, shards: LogicalShards, indices: Sequence[int]
-) -> tuple[float, float]:
+def accumulate_shards(session: Session, shards: ShardSteps, indices: Sequence[int]) -> tuple[float, float]:
+    """Compute the gradients of a step in logical shards; rank 0 reports the losses of all ranks."""
     for shard in shards.split(indices, step=session.step, samples=indices):
         shards.backward(*_loss(session, shard))
-    totals = shards.own_totals()
     if shards.finish() is None:
         raise TrainingError(
             f"no target counts at step {session.step}: the mean over them is undefined. Check which"
             " targets the loss ignores, or increase batch_size."
         )
-    return totals
+    return shards.totals if session.is_main else (0.0, 0.0)
 
 
 def _loss(session: Session, samples: Sequence[int]) -> tuple[Tensor, float]:
@@ -255,9 +253,10 @@ def evaluate(session: Session, dataset: Source[object]) -> dict[str, float]:
         elif session.shards is None:
             totals = _evaluate_part(session, dataset, share(indices, session.rank, session.size))
         else:
-            totals = session.shards.sum_parts(
+            whole = session.shards.sum_parts(
                 indices, lambda part: _evaluate_part(session, dataset, part), step=session.step
             )
+            totals = whole if session.is_main else [0.0] * len(whole)
     loss_sum, loss_count, correct, seen = totals
     sums, counts = reduce_sum_count([loss_sum, correct], [loss_count, seen], name="evaluation")
     result = {"loss": float(sums[0] / counts[0]) if counts[0] else float("nan")}

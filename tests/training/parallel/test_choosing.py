@@ -47,7 +47,7 @@ def test_the_fastest_that_fits_is_chosen():
               "shard 2 x pipeline 2", "tensor 2 x pipeline 2", "pipeline 4"]),
         ({"accumulate": 2}, ["data 4", "shard 4", "data 2 x tensor 2", "shard 2 x tensor 2", "tensor 4"]),
         ({"model_options": {"depth": 1}, "batch_size": 2, "accumulate": 2}, ["data 2 x tensor 2", "shard 2 x tensor 2", "tensor 4"]),
-        ({"deterministic": "world", "batch_size": 20}, ["data 4"]),
+        ({"deterministic": "world", "batch_size": 20}, ["data 4", "shard 4"]),
     ],
     ids=str,
 )  # fmt: skip

@@ -94,6 +94,39 @@ def test_words_with_masked_positions(blocky, whole, ranks, sizes):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "ranks, sizes",
+    [
+        (2, {"shard": 2}),
+        (4, {"shard": 4, "reshard": "false"}),
+        (4, {"data": 2, "shard": 2}),
+        (2, {"data": 2}),
+    ],
+    ids=str,
+)
+def test_deterministic_runs_have_the_same_bits(blocky, ranks, sizes):
+    """Weights and metrics, those of one rank that has the whole model; evaluated in batches of uneven parts."""
+    options = ("--set", "deterministic=world", "--set", "eval_batch_size=7")
+    one = blocky.train("my.toml", *options)
+
+    run = blocky.train("my.toml", *settings(**sizes), *options, ranks=ranks)
+
+    np.testing.assert_array_equal(weights(run), weights(one))
+    varying = ("time", "samples_per_second", "seconds", "world_size")
+    kept = [[{k: v for k, v in m.items() if k not in varying} for m in each.metrics] for each in (run, one)]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.slow
+def test_a_last_batch_with_fewer_samples_than_logical_shards_is_refused(blocky):
+    options = ("--set", "deterministic=world", "--set", "data_options.train=62")
+
+    run = blocky.train("my.toml", *settings(shard=2), *options, ranks=2)
+
+    assert run.code == 2 and "the last batch of 62 samples in batches of 20 has 2: all ranks" in run.err
+
+
+@pytest.mark.slow
 def test_accumulation_changes_only_memory(blocky, whole):
     run = blocky.train("my.toml", *settings(shard=2), "--set", "accumulate=3", ranks=2)
 

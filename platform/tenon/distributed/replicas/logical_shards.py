@@ -7,8 +7,6 @@ one rank. Next: ``shard_steps.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 import numpy as np
 
 from tenon.distributed.communication.communicator import Communicator
@@ -28,7 +26,6 @@ from tenon.distributed.replicas.shard_steps import (
 )
 from tenon.distributed.replicas.shard_sums import ShardSums
 from tenon.nn.module import Module
-from tenon.random import streams
 
 __all__ = ["SHARDS", "LogicalShards", "Part", "check"]
 
@@ -45,25 +42,6 @@ class LogicalShards(ShardSteps):
         order = ShardOrder(shards, communicator)
         super().__init__(model, order, _ReplicaGradients(synchronizer, order.own), threads, seed)
         _check_engine(communicator, synchronizer.buckets[0])
-
-    def sum_parts(
-        self, samples: Sequence[int], work: Callable[[Sequence[int]], Sequence[float]], *, step: int
-    ) -> list[float]:
-        """The sum of ``work(shard)`` over this rank's shards of ``samples``, to be summed over the ranks."""
-        results = []
-        for shard, start, stop in self._own_bounds(len(samples)):
-            streams.begin(self.seed, step, "part", shard)
-            with self._computing(None):
-                results.append(np.array(work(samples[start:stop]), np.float64))
-        streams.begin(self.seed, step, "parts")
-        combine(results, ReduceOp.SUM, total := np.empty_like(results[0]))
-        return [float(number) for number in total]
-
-    def own_totals(self) -> tuple[float, float]:
-        """The sum of losses and the count of this rank's shards, to be summed over the ranks."""
-        total = np.empty(3)
-        combine(self._totals, ReduceOp.SUM, total)
-        return float(total[0]), float(total[1])
 
 
 class _ReplicaGradients:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, TypeAlias
 
 import numpy as np
@@ -92,6 +92,8 @@ class ShardSteps:
         self._buffers = ShardBuffers(model, order)
         self._totals: list[np.ndarray] = []
         """For each shard of this rank: the sum of losses, the number of samples, and whether it had any."""
+        self.totals = (0.0, 0.0)
+        """The sum of losses and the count of all ranks in the last step."""
         self._batch = ""
         self._current: np.ndarray | None = None
         """The totals of the shard that is being computed."""
@@ -182,10 +184,23 @@ class ShardSteps:
         total, count, used, ranks, *rest = self._order.total(parts, self._batch)
         if used:
             self._buffers.finish(np.array(rest[len(present) :]), active, int(used))
+        self.totals = float(total), float(count)
         if count == 0:
             return None
         self._gradients.finish(float(count), int(ranks), np.array(rest[: len(present)]))
         return float(total / count)
+
+    def sum_parts(
+        self, samples: Sequence[int], work: Callable[[Sequence[int]], Sequence[float]], *, step: int
+    ) -> list[float]:
+        """The sum of ``work(shard)`` over all shards of ``samples``, on all ranks; collective."""
+        results = []
+        for shard, start, stop in self._own_bounds(len(samples)):
+            streams.begin(self.seed, step, "part", shard)
+            with self._computing(None):
+                results.append(np.array(work(samples[start:stop]), np.float64))
+        streams.begin(self.seed, step, "parts")
+        return [float(number) for number in self._order.total(results, f"parts of step {step}")]
 
     @contextlib.contextmanager
     def _computing(self, totals: np.ndarray | None) -> Iterator[None]:

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from tenon.data.collate import fetch
 from tenon.device import Device
 from tenon.distributed.checkpoint import random_states
+from tenon.distributed.fsdp.state import states_of
 from tenon.distributed.pipelining import SplitPoint, pipeline
 from tenon.distributed.pipelining.split_points import even_split
 from tenon.distributed.replicas.broadcast import broadcast_tensors
 from tenon.engine.types import Nested
-from tenon.errors import ArgumentError, ConfigError, TenonError
+from tenon.errors import ArgumentError, CommunicatorError, ConfigError, TenonError, UnsupportedError
 from tenon.nn.module import Module
 from tenon.tensors.pytree import tree_map
 from tenon.tensors.tensor import Tensor
@@ -81,6 +82,7 @@ def build(session: Session) -> Division | None:
     if not config.divides:
         return None
     sizes = Sizes.of(config, session.size)
+    _check_last_batch(session)
     mesh = Mesh(sizes, session.device)
     count = sum(p.numel() for p in model.parameters())
     if not config.meta:
@@ -90,13 +92,26 @@ def build(session: Session) -> Division | None:
     plan = plan_of(model, config.tensor_plan) if sizes.tensor > 1 else {}
     module = _stage_module(session, sizes.pipeline, mesh.stage) if sizes.pipeline > 1 else model
     try:
-        divide(module, alone, mesh, plan, config)
-    except ArgumentError as error:
+        divide(module, alone, mesh, plan, session.config)
+    except (ArgumentError, CommunicatorError, UnsupportedError) as error:
         raise ConfigError(f"parallel: {error}") from error
     if config.meta:
         initialize(model, module, session.device)
     session.model = module
+    outermost = next(iter(states_of(module)), None)
+    session.shards = None if outermost is None else outermost.steps
     return (PipelinedModel if sizes.pipeline > 1 else ShardedModel)(mesh, module, count)
+
+
+def _check_last_batch(session: Session) -> None:
+    """ConfigError if the last batch of an epoch has fewer samples than logical shards."""
+    samples, size, shards = len(session.data.train), session.config.batch_size, session.config.shards
+    rest = samples % size
+    if shards is not None and 0 < rest < shards:
+        raise ConfigError(
+            f'deterministic = "world": the last batch of {samples} samples in batches of {size} has {rest}:'
+            f" all ranks of a sharded model need some in each of {shards} shards. Choose another batch_size."
+        )
 
 
 def _split(model: Module, paths: list[str], stages: int) -> dict[str, SplitPoint]:

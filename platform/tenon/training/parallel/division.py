@@ -26,7 +26,16 @@ from tenon.tensors.tensor import Tensor
 from tenon.training.parallel.feed import send_batch
 from tenon.training.parallel.mesh import Mesh
 from tenon.training.session import Session
-from tenon.training.step import autocasting, classifies, empty_like, output_sum, share, to_device, unpack
+from tenon.training.step import (
+    accumulate_shards,
+    autocasting,
+    classifies,
+    empty_like,
+    output_sum,
+    share,
+    to_device,
+    unpack,
+)
 
 
 class Division(ABC):
@@ -59,10 +68,21 @@ class Division(ABC):
     def totals(self, session: Session, dataset: Source[object]) -> list[float]:
         """Sum and count of the losses of this rank's share of ``dataset``, and the numbers of correct
         predictions and of targets; zeros on ranks whose share another one reports. Collective."""
-        mesh, size = self.mesh, session.config.eval_batch_size
-        count = len(dataset)
-        own = share(range(count), mesh.share, mesh.shares)
-        largest, least = -(-count // mesh.shares), count // mesh.shares
+        shards, indices = session.shards, range(len(dataset))
+        if shards is None:
+            own = share(indices, self.mesh.share, self.mesh.shares)
+            return self._totals_of(session, dataset, own, self.mesh.shares)
+        whole = shards.sum_parts(
+            indices, lambda part: self._totals_of(session, dataset, part, shards.shards), step=session.step
+        )
+        return whole if session.is_main else [0.0] * len(whole)
+
+    def _totals_of(
+        self, session: Session, dataset: Source[object], own: Sequence[int], parts: int
+    ) -> list[float]:
+        """The totals of ``own``, one of ``parts`` even parts of ``dataset``."""
+        mesh, size, count = self.mesh, session.config.eval_batch_size, len(dataset)
+        largest, least = -(-count // parts), count // parts
         sums = np.zeros(4)
         for start in range(0, largest, size):
             # A rank whose share has ended computes a sample that does not count: gathers need all ranks.
@@ -72,7 +92,7 @@ class Division(ABC):
             fewest = max(1, min(size, least - start))
             with autocasting(session):
                 outputs = self.outputs(session, inputs, len(samples), fewest)
-                if not (counted and mesh.reports):
+                if not counted or outputs is None or not mesh.reports:
                     continue
                 loss_sum, weight = sum_and_count(session.loss, outputs, targets)
             sums[:2] += float(loss_sum.item()), weight
@@ -138,6 +158,8 @@ class ShardedModel(Division):
 
     def accumulate(self, session: Session, indices: Sequence[int]) -> tuple[float, float]:
         """See ``Division``."""
+        if session.shards is not None:
+            return accumulate_shards(session, session.shards, indices)
         total, count, divisor = 0.0, 0.0, self.divisor(indices)
         for samples in self.passes(indices, session.config.accumulate):
             inputs, targets = self.batch(session, session.data.train, samples or indices[:1])

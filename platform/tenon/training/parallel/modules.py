@@ -8,12 +8,13 @@ from fnmatch import fnmatchcase
 
 from tenon.distributed.fsdp import fully_shard
 from tenon.distributed.pipelining.split_points import members_of_lists
+from tenon.distributed.replicas.logical_shards import SHARDS
 from tenon.distributed.tensor.parallel import ParallelStyle, parallelize_module
 from tenon.distributed.tensor.parallel.api import matches
 from tenon.errors import ConfigError
 from tenon.nn.module import Module
+from tenon.training.config import RunConfig
 from tenon.training.parallel.mesh import Mesh
-from tenon.training.sections import ParallelConfig
 
 #: Modules of fewer bytes of parameters are gathered with the module around them, in one message.
 SMALLEST = 1 << 16
@@ -49,7 +50,7 @@ def gathered_alone(model: Module, patterns: list[str]) -> list[Module]:
 
 
 def divide(
-    module: Module, alone: list[Module], mesh: Mesh, plan: Mapping[str, ParallelStyle], config: ParallelConfig
+    module: Module, alone: list[Module], mesh: Mesh, plan: Mapping[str, ParallelStyle], config: RunConfig
 ) -> None:
     """Make ``module``, the model or a stage of it, tensor-parallel by ``plan``, and shard it; in place.
 
@@ -61,12 +62,19 @@ def divide(
     if mesh.shares == 1:
         return
     over = ("data", "shard") if mesh.sizes.data > 1 else ("shard",)
-    reshard = None if config.reshard else False
+    reshard = None if config.parallel.reshard else False
     inside = {id(each) for each in module.modules()}
     for each in alone:
         if id(each) in inside and each is not module:
             fully_shard(each, mesh=mesh.devices[over], reshard_after_forward=reshard)
-    fully_shard(module, mesh=mesh.devices[over], reshard_after_forward=reshard)
+    fully_shard(
+        module,
+        mesh=mesh.devices[over],
+        reshard_after_forward=reshard,
+        deterministic=config.deterministic,
+        shards=config.shards or SHARDS,
+        threads=config.threads or 1,
+    )
 
 
 def _is_called(module: Module) -> bool:

@@ -28,7 +28,7 @@ from tenon.distributed.checkpoint.state_dict_loader import load_whole
 from tenon.errors import CheckpointWriteError
 from tenon.nn.module import Module
 from tenon.optim.optimizer import Optimizer
-from tenon.serialize.checkpoint import Sections
+from tenon.serialize.checkpoint import Sections, checkpoints
 
 _FOLDER = re.compile(r"step-(\d+)")
 #: The key of a checkpoint's sections that has its folder, instead of the model and the optimizer.
@@ -41,14 +41,50 @@ def is_folder(path: Path) -> bool:
     return (path / MANIFEST).is_file()
 
 
-def folders(path: Path) -> dict[Path, int]:
-    """The complete checkpoints in the folder ``path``, and the step of each."""
+def folders(path: Path, complete: bool = True) -> dict[Path, int]:
+    """The checkpoints in the folder ``path`` that are folders, ``complete`` or not, and the step of each."""
     try:
         names = os.listdir(path)
     except (FileNotFoundError, NotADirectoryError):
         return {}
     found = {path / name: _FOLDER.fullmatch(name) for name in names}
-    return {each: int(match.group(1)) for each, match in found.items() if match and is_folder(each)}
+    steps = {each: int(match.group(1)) for each, match in found.items() if match and each.is_dir()}
+    return {each: step for each, step in steps.items() if is_folder(each) is complete}
+
+
+def all_in(path: Path) -> list[Path]:
+    """The checkpoints in the folder ``path``, files and folders, newest first."""
+    return sorted(
+        [*folders(path), *checkpoints(path)], key=_number, reverse=True
+    )  # stable: files stay sorted
+
+
+def _number(path: Path) -> int:
+    """The step in the name of a checkpoint; -1 if there is none."""
+    found = re.findall(r"\d+", path.stem)
+    return int(found[-1]) if found else -1
+
+
+def remove_surplus(path: Path, keep: int) -> None:
+    """Delete all but the newest ``keep`` checkpoints in ``path``, and what killed ranks have left of others.
+
+    The newest is complete. Of a folder the manifest goes first: without it the folder is no checkpoint.
+    """
+    complete = all_in(path)
+    newest = _number(complete[0]) if complete else -1
+    abandoned = [each for each, step in folders(path, complete=False).items() if step < newest]
+    for surplus in (*complete[keep:], *abandoned):
+        try:
+            if surplus.is_dir():
+                (surplus / MANIFEST).unlink(missing_ok=True)
+                shutil.rmtree(surplus)
+            else:
+                surplus.unlink(missing_ok=True)
+        except OSError as error:
+            raise CheckpointWriteError(
+                f"could not delete the old checkpoint {os.fspath(surplus)!r}: {error.strerror}. The newest"
+                f" {keep} are untouched. Check the disk and its permissions, or keep more."
+            ) from error
 
 
 def read_small(folder: Path) -> Sections:
@@ -119,26 +155,13 @@ class FolderWriter:
             try:
                 future.result()
                 if self._is_main:
-                    self._remove_surplus()
+                    remove_surplus(self.folder, self.keep)
             except BaseException as error:  # raised in the training thread, by ``check``
                 done.set_exception(error)
             else:
                 done.set_result(None)
 
         written.add_done_callback(finish)
-
-    def _remove_surplus(self) -> None:
-        """Delete all but the newest checkpoints; the manifest first, without which a folder is none."""
-        steps = folders(self.folder)
-        for path in sorted(steps, key=steps.__getitem__, reverse=True)[self.keep :]:
-            try:
-                (path / MANIFEST).unlink()
-                shutil.rmtree(path)
-            except OSError as error:
-                raise CheckpointWriteError(
-                    f"could not delete the old checkpoint {os.fspath(path)!r}: {error.strerror}. The newest"
-                    f" {self.keep} are untouched. Check the disk and its permissions, or keep more."
-                ) from error
 
     def check(self) -> None:
         """Raise the error of the last write, if it has failed."""
