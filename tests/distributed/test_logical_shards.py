@@ -11,6 +11,7 @@ import tenon
 from tenon import nn
 from tenon.distributed.communication.local import LocalCommunicator
 from tenon.distributed.communication.reduction import ReduceOp, combine
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.replicas.logical_shards import check
 from tenon.errors import ArgumentError, CommunicatorError, UnsupportedError
 from tenon.nn.functional import mse_loss
@@ -217,6 +218,35 @@ def test_what_would_depend_on_the_number_of_ranks_is_refused():
         with pytest.raises(UnsupportedError, match='deterministic="world"'):
             what()
     assert compiled(INPUTS).shape == (24, 3)
+
+
+def test_compiled_functions_run_in_shards_as_programs_only():
+    plain, model = wrapped(), wrapped()
+    compiled = tenon.compile(model.module)
+    for _ in range(5):
+        mse_loss(compiled(INPUTS[:6]), TARGETS[:6], reduction="sum").backward()
+
+    for x, y in model.shards(INPUTS, TARGETS, step=0):
+        model.backward(mse_loss(compiled(x), y, reduction="sum"), y.numel())
+
+    assert model.finish() == pytest.approx(step_of(plain), rel=1e-6)
+    expected = plain.module.weight.grad.numpy()
+    np.testing.assert_allclose(model.module.weight.grad.numpy(), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UnsupportedError, match=r"float32\[5, 6\].*there is no program for these arguments"):
+        for x in model.shards(INPUTS[:20], step=1):
+            compiled(x)
+
+
+def test_buffers_that_differ_between_ranks_are_reported_at_the_first_step():
+    def work(communicator):
+        net = nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3))
+        model = DistributedDataParallel(net, process_group=communicator, deterministic="world")
+        net[1].running_var += communicator.rank
+        with pytest.raises(CommunicatorError, match=r"different values of buffer '1\.running_var' before"):
+            next(model.shards(INPUTS, step=0))
+
+    tenon.manual_seed(0)
+    run_ranks(2, work)
 
 
 def test_a_wrong_order_of_calls_is_reported():

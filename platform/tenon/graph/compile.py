@@ -136,8 +136,6 @@ class Compiled:
             or STANCE.eager
         ):
             return self.function(*args, **kwargs)  # inside of another recording, or under an interceptor
-        if SUSPENSION.reason is not None:
-            raise UnsupportedError(f"{_name(self.function)}: {SUSPENSION.reason}")
         if PRECISION.casting is not None:
             return self._cast(PRECISION.casting, args, kwargs)
         mode: Mode = (MODE.enabled, MODE.inference, get_default_dtype(), get_default_device())
@@ -146,13 +144,13 @@ class Compiled:
         if latest is None or kwargs or latest[1] != mode or not latest[0](args):
             leaves, matching = self._find(args, kwargs, mode)
             if matching is None:
-                return self.function(*args, **kwargs)
+                return self._eagerly(args, kwargs)
             case = matching
         else:
             case = latest[2]
         for replay in case.replays:
             if replay.changes and any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
-                return self.function(*args, **kwargs)
+                return self._eagerly(args, kwargs)
             try:
                 result = replay.attempt(leaves)
                 if result is MISS and replay.fits() and replay.prepare():
@@ -161,10 +159,18 @@ class Compiled:
                 reason = f"one call ran eagerly: {error}"
                 if reason not in self.reasons[-1:]:
                     self._report(reason)
-                return self.function(*args, **kwargs)
+                return self._eagerly(args, kwargs)
             if result is not MISS:
                 return result
         return self._record(case, args, kwargs)
+
+    def _eagerly(self, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
+        """Call the function; UnsupportedError while only programs may run."""
+        if SUSPENSION.reason is not None:
+            leaves = described(flattened(args, kwargs)[0])
+            why = f" ({self.reasons[-1]})" if self.reasons else ""
+            raise UnsupportedError(f"{_name(self.function)} of {leaves}: {SUSPENSION.reason}{why}")
+        return self.function(*args, **kwargs)
 
     def _find(
         self, args: tuple[Nested, ...], kwargs: dict[str, Nested], mode: Mode
@@ -208,6 +214,8 @@ class Compiled:
 
     def _record(self, case: Case, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
         """Call the function; record the call if the case still needs recordings."""
+        if SUSPENSION.reason is not None:
+            return self._eagerly(args, kwargs)
         if not STANCE.may_record(_name(self.function)):
             return self.function(*args, **kwargs)
         case.calls += 1

@@ -112,6 +112,14 @@ def test_with_tensor_parallel_the_number_of_data_parallel_ranks_has_no_effect():
 
 @pytest.mark.slow
 @pytest.mark.mpi
+def test_programs_give_the_same_weights_on_any_number_of_ranks():
+    found = [digests(size, 50, "compiled")["compiled"] for size in (1, 2, 4, 8)]
+
+    assert len(set(found)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
 def test_a_checkpoint_of_one_way_is_resumed_in_another_on_another_number_of_ranks(tmp_path):
     def run(size, *arguments):
         program = Path(PROGRAM).with_name("resumed_digest.py")

@@ -7,13 +7,11 @@ ones for longer than without the option; their sums are those of ``group_sums.py
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, SupportsFloat
 
 import numpy as np
 
-from tenon.distributed.communication import staging
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.reduction import ReduceOp, combine
 from tenon.distributed.fsdp.group_sums import GroupSums
@@ -110,18 +108,6 @@ class ShardedSteps(ShardSteps):
         for group in self._groups:
             for p in group.parameters:
                 check_parameter(p.name, p.sharded, group.dtype_of_gradients, ADVICE)
-        self._compare_buffers()
-
-    def _compare_buffers(self) -> None:
-        """Raise ``CommunicatorError`` unless all ranks have equal buffers."""
-        for name, buffer in self._module.named_buffers():
-            digest = hashlib.blake2b(staging.to_host(buffer).tobytes(), digest_size=8).digest()
-            for group in self._order.groups:
-                if len(set(group.all_gather_bytes(digest, name=f"buffer {name}"))) > 1:
-                    raise CommunicatorError(
-                        f'deterministic="world": ranks have different values of buffer {name!r}. Seed all'
-                        " ranks alike before the model is built, or load one state_dict."
-                    )
 
 
 class DeterministicSteps:

@@ -12,6 +12,7 @@ which rank computes a branch.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat, TypeAlias
@@ -48,8 +49,9 @@ DESCRIBED = 4096
 #: yields the types that the caller passes.
 Part: TypeAlias = Any
 NOT_COMPILED = (
-    'deterministic="world": a compiled function is eager in its first calls, whose bits differ, and how many'
-    " steps those are depends on the number of ranks. Use the function that was compiled, inside shards."
+    'deterministic="world": there is no program for these arguments, and an eager call has other bits. Call'
+    " it with shards of every size that will come, five times and with backward, after the model is wrapped"
+    " and before the first step, on all ranks with the same data; or use the function that was compiled."
 )
 
 
@@ -99,6 +101,8 @@ class ShardSteps:
         """The totals of the shard that is being computed."""
         self._passed = False
         """Whether a loss of that shard has been passed to ``backward``."""
+        self._model: Module | None = model
+        """The model until its buffers are compared at the first step."""
 
     @property
     def inside(self) -> bool:
@@ -116,6 +120,9 @@ class ShardSteps:
             WATCHERS.recorder.unsupported('deterministic="world"')
         if len(self._totals) == self._order.own:
             raise CommunicatorError('deterministic="world": the last step lacks its finish().')
+        if self._model is not None:
+            self._compare_buffers(self._model)
+            self._model = None
         _use_threads(self.threads)  # in case the program has set another number since the last step
         rows = _rows(parts)
         if rows < self.least * self.shards:
@@ -210,6 +217,22 @@ class ShardSteps:
             yield
         finally:
             self._current = SUSPENSION.reason = None
+
+    def _compare_buffers(self, model: Module) -> None:
+        """Raise ``CommunicatorError`` on all ranks unless they have equal buffers."""
+        named = list(model.named_buffers())
+        own = b"".join(
+            hashlib.blake2b(staging.to_host(buffer).tobytes(), digest_size=8).digest() for _, buffer in named
+        )
+        for group in self._order.groups:
+            every = group.all_gather_bytes(own, name="buffers of all ranks")
+            for i, (name, _) in enumerate(named):
+                if len({digests[8 * i : 8 * i + 8] for digests in every}) > 1:
+                    raise CommunicatorError(
+                        f'deterministic="world": ranks have different values of buffer {name!r} before the'
+                        " first step. Seed all ranks alike before the model is built, load one state_dict,"
+                        " and warm up with the same data."
+                    )
 
     def _agree(self) -> None:
         """Raise on all ranks unless they have equal options."""
