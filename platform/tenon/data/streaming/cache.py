@@ -74,8 +74,7 @@ class Cache:
         free = shutil.disk_usage(self.path).free
         warnings.warn(
             f"the cache {self.path} has no room for {name} of {size:,} bytes: its bound is {self.limit:,}"
-            " bytes,"
-            f" and {free:,} are free on its disk. Such shards are read over the network instead.",
+            f" bytes, and {free:,} are free on its disk. Such shards are read over the network instead.",
             TenonWarning,
             stacklevel=2,
         )
@@ -118,11 +117,11 @@ class Cache:
         path = os.path.join(self._shards, name)
         with self._part(path + _PART) as file:
             if os.path.exists(path):  # another process was faster
-                os.unlink(path + _PART)
+                _drop(file, path + _PART)
                 return True
             try:
                 if not self._reserve(file, name + _PART, size):
-                    os.unlink(path + _PART)
+                    _drop(file, path + _PART)
                     return False
                 with open(os.dup(file), "r+b") as stream:
                     fill(stream)
@@ -133,17 +132,16 @@ class Cache:
                 with self._locked():  # else who counts could see neither name
                     os.rename(path + _PART, path)
             except OSError as error:
-                os.unlink(path + _PART)
+                _drop(file, path + _PART)
                 if error.errno in _FULL:
                     self._warn(name, size)
                     return False
                 raise DataError(
                     f"its copy in the cache {self.path} cannot be written: {error.strerror or error}. Check"
-                    " the disk,"
-                    " or choose another cache_dir"
+                    " the disk, or choose another cache_dir"
                 ) from error
             except BaseException:
-                os.unlink(path + _PART)
+                _drop(file, path + _PART)
                 raise
             return True
 
@@ -231,6 +229,12 @@ def _allocate(file: int, size: int) -> None:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
         os.ftruncate(file, size)
+
+
+def _drop(file: int, path: str) -> None:
+    """Delete the open ``file`` if it is still the one at ``path``, and was not renamed."""
+    if _is(file, path):
+        os.unlink(path)
 
 
 def _is(file: int, path: str) -> bool:

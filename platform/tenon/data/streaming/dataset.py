@@ -37,7 +37,7 @@ class _Shard:
     index: Index
 
 
-class StreamingDataset(Dataset[Any]):
+class StreamingDataset(Dataset[Any]):  # of dicts, tuples or what ``transform`` returns
     """Samples in tar, safetensors or Parquet shards, on disk or at any URL of fsspec, in any order.
 
     ``urls`` is a path or URL, a folder, a pattern (``train-{000..127}.tar``, ``*``), or a list of them. A
@@ -114,7 +114,7 @@ class StreamingDataset(Dataset[Any]):
         by_shard: dict[int, list[int]] = {}
         for position, number in enumerate(numbers):
             by_shard.setdefault(number, []).append(position)
-        samples: list[Any] = [None] * len(indices)
+        samples: list[dict[str, object]] = [{}] * len(indices)
 
         def read(item: tuple[int, list[int]]) -> None:
             number, positions = item
@@ -167,8 +167,8 @@ class StreamingDataset(Dataset[Any]):
             if now != stat:
                 raise DataError(
                     f"it has changed since the data set was opened, from {stat.size:,} bytes"
-                    f" ({stat.stamp or 'no stamp'})"
-                    f" to {now.size:,} ({now.stamp or 'no stamp'}). Open the data set again"
+                    f" ({stat.stamp or 'no stamp'}) to {now.size:,} ({now.stamp or 'no stamp'}). Open the"
+                    " data set again"
                 )
             place.fill(url, stat.size, file)
 
@@ -195,7 +195,7 @@ class StreamingDataset(Dataset[Any]):
     def _read(self, shard: _Shard, reader: Reader, rows: list[int]) -> list[dict[str, object]]:
         return shard.index.read(reader, rows, self._wanted)
 
-    def _finished(self, index: int, contents: dict[str, Any]) -> Any:  # bytes and arrays; see ``__getitem__``
+    def _finished(self, index: int, contents: dict[str, Any]) -> Any:  # bytes and arrays in; a sample out
         """Decode a sample, choose its fields, and transform it."""
         for field, value in contents.items():
             if isinstance(value, bytes):
@@ -206,7 +206,7 @@ class StreamingDataset(Dataset[Any]):
                     raise DataError(
                         f"{url}, sample {key!r} (number {index}): {str(error).rstrip('.')}."
                     ) from error
-        sample: Any = contents
+        sample: dict[str, object] | tuple[object, ...] = contents
         if self.fields is not None:
             sample = tuple(self._field(index, contents, names) for names in self.fields)
         return sample if self.transform is None else self.transform(sample)

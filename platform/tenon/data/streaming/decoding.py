@@ -68,8 +68,7 @@ def _text(data: bytes) -> str:
 def _pickle(data: bytes) -> object:
     raise DataError(
         "it is a pickle, which can run any code. Write .npy, .json or .safetensors instead, or, where you"
-        " trust who wrote it, pass"
-        " decode={...} with a function of its bytes"
+        " trust who wrote it, pass decode={...} with a function of its bytes"
     )
 
 

@@ -107,7 +107,7 @@ class RemoteFiles:
     def __init__(self, options: Mapping[str, object] | None) -> None:
         self.options = dict(options or {})
 
-    def system(self, url: str) -> tuple[Any, str]:
+    def system(self, url: str) -> tuple[Any, str]:  # fsspec has no types
         """The file system of a URL, and the path in it. A forked process gets one of its own."""
         try:
             import fsspec

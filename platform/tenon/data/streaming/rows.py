@@ -64,8 +64,7 @@ class RowsIndex:
         if len(first) != 1 or None in first:
             raise DataError(
                 f"its tensors have the shapes {cut(str(shapes))}: the samples of a shard are the rows of"
-                " tensors that have"
-                " equally many"
+                " tensors that have equally many"
             )
         rows = int(first.pop() or 0)
         if not rows or all(0 in shape for _, shape, _ in tensors.values()):

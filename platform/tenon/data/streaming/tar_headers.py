@@ -161,8 +161,7 @@ def _check_end(window: Window, position: int, size: int) -> None:
         if part.strip(b"\0"):
             raise DataError(
                 f"data follow the archive's end near byte {position:,}: archives were joined by cat. Join"
-                " them by"
-                " tar --concatenate, or keep them apart"
+                " them by tar --concatenate, or keep them apart"
             )
         position += len(part)
 

@@ -80,8 +80,7 @@ class ShardWriter:
         if size + kind.fixed > self.maxsize:
             raise DataError(
                 f"sample {sample.get('__key__', '')!r} takes {size + kind.fixed:,} bytes, and a shard has at"
-                " most"
-                f" {self.maxsize:,}. Raise maxsize."
+                f" most {self.maxsize:,}. Raise maxsize."
             )
         shard = self._shard
         if shard is not None and (shard.count >= self.maxcount or shard.size + size > self.maxsize):
@@ -167,8 +166,7 @@ class _TarShard:
         if not isinstance(key, str) or not key or "." in key.rpartition("/")[2] or key.endswith("/"):
             raise DataError(
                 f"a sample has the key {key!r}. Give it a string as __key__, without a dot after the last"
-                " slash, at which the key"
-                " would end."
+                " slash, at which the key would end."
             )
         parts: list[bytes] = []
         for field, value in sample.items():
@@ -232,8 +230,7 @@ class _RowsShard:
         if kinds[0] != kinds[1]:
             raise DataError(
                 f"sample {self.count} of {self.path} has {kinds[1]}, and the first has {kinds[0]}. Rows of a"
-                " safetensors shard are"
-                " alike; write others to .tar."
+                " safetensors shard are alike; write others to .tar."
             )
         if not self._rows:
             self.size += sum(_ENTRY + 8 * len(name) for name in entry)
