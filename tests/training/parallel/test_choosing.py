@@ -8,6 +8,7 @@ from divided_runs import settings
 
 from tenon.errors import ConfigError
 from tenon.training.config import resolve
+from tenon.training.layers import read_file
 from tenon.training.plan import meshes
 from tenon.training.plan.quantities import read_size
 
@@ -127,14 +128,16 @@ def test_a_run_that_fits_nowhere_ends_with_one_line(blocky):
     assert "Traceback" not in run.err and run.folder is None
 
 
-def test_a_configuration_may_be_json(blocky):
-    done = blocky.train("my.toml", "--show-config")
-    (blocky.folder / "again.json").write_text(done.out)
+def test_a_configuration_may_be_json(tmp_path):
+    saved = resolve([{"model": "m:Net", "data": "m:load", "parallel": {"shard": 2}}])
+    (tmp_path / "config.json").write_text(saved.model_dump_json())
 
-    again = blocky.train("again.json", "--show-config")
-
-    assert json.loads(again.out) == json.loads(done.out)
-    (blocky.folder / "wrong.json").write_text("[1]")
-    assert "a list is no configuration" in blocky.train("wrong.json").err
-    (blocky.folder / "torn.json").write_text("{")
-    assert "torn.json is not valid JSON" in blocky.train("torn.json").err
+    assert resolve([read_file(tmp_path / "config.json")]) == saved
+    for name, text, words in [
+        ("wrong.json", "[1]", "a list is no configuration"),
+        ("torn.json", "{", r"torn\.json is not valid JSON"),
+        ("deep.json", "[" * 100_000, r"deep\.json is not valid JSON"),
+    ]:
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ConfigError, match=words):
+            read_file(tmp_path / name)

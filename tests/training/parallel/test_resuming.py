@@ -23,6 +23,15 @@ def resume(blocky, run, ranks, sizes, *options):
     )
 
 
+def test_a_sharded_run_goes_on_on_one_rank(blocky, whole):
+    run = blocky.train("my.toml", *settings(shard=2), "--set", "epochs=1", ranks=2)
+
+    alone = resume(blocky, run, 1, {}, "--set", "epochs=2")
+
+    np.testing.assert_allclose(weights(alone), whole(), rtol=0, atol=2e-5)
+
+
+@pytest.mark.slow
 def test_a_run_goes_on_on_other_meshes_and_on_one_rank(blocky, whole):
     """From the middle of an epoch, from folders and from a file; the same samples, weights and optimizer."""
     steps = ("--set", "checkpoint.steps=3", "--set", "checkpoint.every=1000")
