@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -248,6 +249,7 @@ print("all read")
 """
 
 
+@pytest.mark.slow
 def test_the_bound_holds_while_processes_share_a_cache_that_is_too_small(tmp_path, numbered):
     paths = numbered(tmp_path / "source", count=40, per_shard=5)
     limit, cache = 3 * os.path.getsize(paths[0]) + 100, tmp_path / "cache"
@@ -264,6 +266,7 @@ def test_the_bound_holds_while_processes_share_a_cache_that_is_too_small(tmp_pat
     while any(reader.poll() is None for reader in readers):
         with watched._locked():
             most, looks = max(most, watched.used()), looks + 1
+        time.sleep(0.005)
 
     for reader in readers:
         out, err = reader.communicate()
