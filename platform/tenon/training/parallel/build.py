@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 from tenon.data.collate import fetch
 from tenon.device import Device
-from tenon.distributed.checkpoint import random_states
 from tenon.distributed.fsdp.state import states_of
 from tenon.distributed.pipelining import SplitPoint, pipeline
 from tenon.distributed.pipelining.split_points import even_split
@@ -20,6 +19,7 @@ from tenon.tensors.tensor import Tensor
 from tenon.training.config import RunConfig, resolve
 from tenon.training.data_parallel import prepare_model
 from tenon.training.parallel.division import Division, ShardedModel
+from tenon.training.parallel.feed import restored_generators
 from tenon.training.parallel.initialize import initialize
 from tenon.training.parallel.mesh import Mesh, Sizes
 from tenon.training.parallel.modules import divide, gathered_alone, nearest
@@ -138,7 +138,7 @@ def _split(model: Module, paths: list[str], stages: int) -> dict[str, SplitPoint
 def _stage_module(session: Session, stages: int, number: int) -> Module:
     """Stage ``number`` of the session's model, with its parameters."""
     config, model = session.config.parallel, session.model
-    with _restored_generators(session):
+    with restored_generators(session.communicator):
         samples = fetch(session.data.train, [0, len(session.data.train) - 1])
     inputs, _ = unpack(to_device(samples, session))
     device = Device("meta") if config.meta else session.device
@@ -154,13 +154,3 @@ def _stage_module(session: Session, stages: int, number: int) -> Module:
             " by itself. Split elsewhere, by parallel.split, so that one stage has all that use it."
         )
     return pipe.get_stage_module(number)
-
-
-@contextlib.contextmanager
-def _restored_generators(session: Session) -> Iterator[None]:
-    """Leave the random generators as they were, whatever a data set draws."""
-    states = random_states.capture(session.communicator)
-    try:
-        yield
-    finally:
-        random_states.restore(states, session.communicator)

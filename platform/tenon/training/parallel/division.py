@@ -61,9 +61,9 @@ class Division(ABC):
         """The norm of the gradients of all ranks together. Collective."""
 
     @abstractmethod
-    def outputs(self, session: Session, inputs: Nested, rows: int, least: int) -> Nested:
-        """The model's outputs for ``rows`` samples, on the ranks that have them; None on the others.
-        Collective; all ranks know that each share has at ``least`` so many samples."""
+    def outputs(self, session: Session, inputs: Nested, least: int) -> Nested:
+        """The model's outputs, on the ranks that have them; None on the others. Collective; every share of
+        the samples has at ``least`` so many."""
 
     def totals(self, session: Session, dataset: Source[object]) -> list[float]:
         """Sum and count of the losses of this rank's share of ``dataset``, and the numbers of correct
@@ -91,7 +91,7 @@ class Division(ABC):
             inputs, targets = self.batch(session, dataset, samples)
             fewest = max(1, min(size, least - start))
             with autocasting(session):
-                outputs = self.outputs(session, inputs, len(samples), fewest)
+                outputs = self.outputs(session, inputs, fewest)
                 if not counted or outputs is None or not mesh.reports:
                     continue
                 loss_sum, weight = sum_and_count(session.loss, outputs, targets)
@@ -189,7 +189,7 @@ class ShardedModel(Division):
         """See ``Division``."""
         return norm_of(self.module)
 
-    def outputs(self, session: Session, inputs: Nested, rows: int, least: int) -> Nested:
+    def outputs(self, session: Session, inputs: Nested, least: int) -> Nested:
         """See ``Division``."""
         return tree_map(lambda t: t.full_tensor() if isinstance(t, DTensor) else t, session.model(inputs))
 

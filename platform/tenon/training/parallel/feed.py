@@ -6,11 +6,14 @@ read once.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from tenon import dtypes
+from tenon.distributed.checkpoint import random_states
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.engine.types import Nested
@@ -32,6 +35,16 @@ def send_batch(team: Communicator, batch: Nested) -> Nested:
     payload = encode(_outline(batch, tensors)) if team.rank == 0 else b""
     outline = decode(team.all_gather_bytes(payload, name="batch")[0])
     return _receive(team, outline, tensors)
+
+
+@contextlib.contextmanager
+def restored_generators(communicator: Communicator) -> Iterator[None]:
+    """Leave the random generators as they were, whatever a data set draws. Collective."""
+    states = random_states.capture(communicator)
+    try:
+        yield
+    finally:
+        random_states.restore(states, communicator)
 
 
 def _outline(batch: Nested, tensors: list[Tensor]) -> Outline:

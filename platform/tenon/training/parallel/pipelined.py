@@ -20,6 +20,7 @@ from tenon.tensors.creation.create import tensor
 from tenon.tensors.pytree import tree_map
 from tenon.tensors.tensor import Tensor
 from tenon.training.parallel.division import Division, norm_of
+from tenon.training.parallel.feed import restored_generators
 from tenon.training.parallel.mesh import Mesh
 from tenon.training.session import Session
 from tenon.training.step import autocasting
@@ -103,7 +104,7 @@ class PipelinedModel(Division):
         group = self.mesh.devices.get_group("pipeline")
         return float(group.all_reduce(squares, "sum", name="norm of gradients").wait()[0]) ** 0.5
 
-    def outputs(self, session: Session, inputs: Nested, rows: int, least: int) -> Nested:
+    def outputs(self, session: Session, inputs: Nested, least: int) -> Nested:
         """See ``Division``."""
         most = session.config.parallel.microbatches or MICROBATCHES * self.mesh.sizes.pipeline
         stage = self._stage_of(session)
@@ -123,12 +124,14 @@ class PipelinedModel(Division):
         return self._stage
 
     def _count_random_operations(self, session: Session, stage: _Stage) -> None:
-        """Compute one sample in training mode, so that each stage knows how many numbers precede its own."""
-        inputs, _ = self.batch(session, session.data.train, [0])
+        """Compute a sample in training mode, so that each stage knows how many operations precede its own."""
+        samples = [0, 0]  # two: batch norm refuses one
+        with restored_generators(session.communicator):
+            inputs, _ = self.batch(session, session.data.train, samples)
         was_training = self.module.training
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         self.module.train()
-        stage.parts = [[0]]
+        stage.parts = [samples]
         try:
             self._schedule(session, 1, trains=False).eval(inputs)
         finally:
