@@ -10,7 +10,7 @@ permutation of all samples, as tenon does. Files are in the page cache: what is 
 best round of each, and "tenon / random" and "tenon / stream" are ratios of rates (above 1: tenon is faster).
 
 "traffic" counts what an epoch asks of a network whose cache holds a quarter of the data, for each order and ``fetch``: bytes as a multiple of
-the data, and requests. It does not depend on the machine.
+the data, and requests. Only the order in which threads take their shards changes them from run to run.
 """
 
 import argparse
