@@ -112,7 +112,7 @@ def load(folder: str, model: Module, optimizer: Optimizer) -> None:
     set_optimizer_state_dict(model, optimizer, state["optimizer"])
 
 
-def load_whole_into(model: Module, optimizer: Optimizer, saved: Mapping[str, Any]) -> None:  # sections
+def load_whole_into(model: Module, optimizer: Optimizer, saved: Sections) -> None:
     """Load this rank's part of the sections ``model`` and ``optimizer`` of a checkpoint in one file."""
     own = set(get_model_state_dict(model))
     set_model_state_dict(model, {name: value for name, value in saved["model"].items() if name in own})
