@@ -1,7 +1,7 @@
 """`tenon plan` beside the run that it predicts: time of a step and peak memory, on 1, 2 and 4 ranks of this machine.
 
 A plan and a run take turns; the figures are medians of the rounds. The run is `tenon train` of the model of 1.1
-million parameters in ``tests/training/programs/wide.py``, whose ranks count by a plugin. On a quiet machine.
+million parameters in ``tests/training/programs/wide.py``, which a plugin times on each rank. On a quiet machine.
 """
 
 import argparse
@@ -55,7 +55,8 @@ def planned(folder, way, ranks, options):
 def measured(folder, way, ranks, options):
     """The same of a run: the median step of rank 0, and the peak of the rank that needs most."""
     place = folder / "plugin"
-    command = [find_mpirun(), "-n", str(ranks), sys.executable, "-m", "tenon.cli", "train", "wide.toml"]
+    launcher = [find_mpirun(), "-n", str(ranks)] if ranks > 1 else []
+    command = [*launcher, sys.executable, "-m", "tenon.cli", "train", "wide.toml"]
     command += [
         *settings(way, ranks, options),
         "--set",
@@ -66,25 +67,25 @@ def measured(folder, way, ranks, options):
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "COUNTED": str(folder), "PYTHONPATH": str(place)},
+        env={**os.environ, "TIMED": str(folder), "PYTHONPATH": str(place)},
         capture_output=True,
         text=True,
     )
     if done.returncode:
         raise SystemExit(done.stderr)
-    counted = [json.loads((folder / f"counted-{rank}.json").read_text()) for rank in range(ranks)]
-    return counted[0]["seconds"], max(each["peak"] for each in counted)
+    timed = [json.loads((folder / f"timed-{rank}.json").read_text()) for rank in range(ranks)]
+    return timed[0]["seconds"], max(each["peak"] for each in timed)
 
 
 def prepare(folder):
-    """Put the model and the counting plugin into ``folder``."""
+    """Put the model and the plugin into ``folder``."""
     for name in ("wide.py", "wide.toml"):
         shutil.copy(PROGRAMS / name, folder)
-    info = folder / "plugin" / "counting-0.1.dist-info"
+    info = folder / "plugin" / "timing-0.1.dist-info"
     info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 0.1\n")
-    (info / "entry_points.txt").write_text("[tenon]\ncounting = counting\n")
-    shutil.copy(PROGRAMS / "counting.py", folder / "plugin")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: timing\nVersion: 0.1\n")
+    (info / "entry_points.txt").write_text("[tenon]\ntiming = timing\n")
+    shutil.copy(PROGRAMS / "timing.py", folder / "plugin")
 
 
 def main():

@@ -41,29 +41,31 @@ class StepTimer:
     def __init__(self) -> None:
         self.seconds: list[float] = []
         self.peak = 0
-        self._began: float | None = None
+        self._began = 0.0
         self._first: float | None = None
         self._steps = 0
-        self._counting = False
+        self._counting = self._is_full = False
 
     @hookimpl
     def tenon_step_begin(self, session: Session, step: int) -> None:
-        """Count the time since the last step began, which includes what is between steps."""
+        """Start timing; warm-up ends after some steps."""
         now = time.perf_counter()
         if self._first is None:
             self._first = now
-        if self._counting and self._began is not None:
-            self.seconds.append(now - self._began)
         warm = self._steps >= WARM_STEPS or (self._steps >= 2 and now - self._first > WARM_SECONDS)
         if warm and not self._counting:
             self._counting = True
             memory.reset_peak()
         self._steps += 1
-        self._began = now
+        left = len(session.data.train) - session.position
+        self._is_full = left >= min(session.config.batch_size, len(session.data.train))
+        self._began = time.perf_counter()
 
     @hookimpl
     def tenon_step_end(self, session: Session, step: int) -> None:
-        """Stop after the next step, when rank 0 has measured enough; all agree on that in a step."""
+        """Stop timing: full batches count. When rank 0 has measured enough, all stop a step later."""
+        if self._counting and self._is_full:
+            self.seconds.append(time.perf_counter() - self._began)
         self.peak = memory.peak()
         done = len(self.seconds)
         if session.is_main and done >= MIN_STEPS and (done >= STEPS or sum(self.seconds) > SECONDS):

@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tenon.distributed import checkpoint
 from tenon.distributed.checkpoint.manifest import NAME as MANIFEST
@@ -95,9 +94,9 @@ def read_small(folder: Path) -> Sections:
     return {**empty, **load_whole(sections, checkpoint_id=folder), PARTS: str(folder)}
 
 
-def read_model(folder: str) -> dict[str, Any]:  # tensors by name
+def read_model(folder: str) -> Sections:
     """The state dict of the model in a checkpoint, whole."""
-    model: dict[str, Any] = load_whole("model", checkpoint_id=folder)["model"]
+    model: Sections = load_whole("model", checkpoint_id=folder)["model"]
     return model
 
 
