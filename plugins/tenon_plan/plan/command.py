@@ -93,7 +93,9 @@ def plan(
     """
     try:
         if graph_plan.is_graph(what):
-            _refuse_options(("what", "sizes", "as_json"), "apply to training runs only, and this is a graph")
+            _refuse_options(
+                ("what", "sizes", "as_json"), "applies to training runs only, and this is a graph"
+            )
             _show(graph_plan.plan_file(what, sizes), as_json)
             return
         if sizes:
@@ -104,7 +106,9 @@ def plan(
             )
         config, _ = run_parts.resolve(what, overrides, None)
         if every_mesh or config.parallel.divides:
-            _refuse_options(_FOR_DIVIDED, "do not apply where ranks have parts of the model: all are started")
+            _refuse_options(
+                _FOR_DIVIDED, "does not apply where ranks have parts of the model: all are started"
+            )
             limit = None if memory is None else read_size(memory)
             divided.plan(config, ranks, launcher, limit, every_mesh, as_json)
             return
@@ -142,8 +146,7 @@ def _refuse_options(allowed: tuple[str, ...], reason: str) -> None:
         and context.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
     ]
     if given:
-        names = ", ".join(option.opts[-1] for option in given)
-        raise ConfigError(f"{names}: such options {reason}. Leave them out, or plan the recipe.")
+        raise ConfigError(f"{given[0].opts[-1]} {reason}. Leave it out, or plan the recipe.")
 
 
 def _described_network(

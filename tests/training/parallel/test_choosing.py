@@ -94,7 +94,7 @@ def test_a_plan_says_what_each_mesh_takes(blocky):
     [
         (["-n", "2", "--meshes", "--memory", "1MB"], "no mesh fits into 1,000,000 bytes a rank"),
         (["-n", "17", "--set", "parallel.shard=17"], "at most 16 are started here"),
-        (["-n", "2", "--set", "parallel.shard=2", "--idle"], "--idle: such options do not apply"),
+        (["-n", "2", "--set", "parallel.shard=2", "--idle"], "--idle does not apply where ranks have parts"),
         (["-n", "2", "--memory", "1GB"], "--memory applies to divided models"),
         (["-n", "2", "--set", "parallel.shard=2", "--set", "optimizer.lr=nan"], "optimizer.lr = nan"),
     ],
