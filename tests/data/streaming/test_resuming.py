@@ -33,7 +33,7 @@ def ranks(size, *arguments):
 @pytest.mark.parametrize(
     ("order", "first", "then"),
     [
-        ("shards", 2, 3),
+        pytest.param("shards", 2, 3, marks=pytest.mark.slow),
         pytest.param("shards", 3, 2, marks=pytest.mark.slow),
         pytest.param("shards", 3, 1, marks=pytest.mark.slow),
         pytest.param("all", 2, 3, marks=pytest.mark.slow),

@@ -32,7 +32,7 @@ def result(size, *arguments):
 @pytest.mark.parametrize(
     ("saved", "loaded"),
     [
-        (("sharded", 2), [("data", 1)]),
+        pytest.param(("sharded", 2), [("data", 1)], marks=pytest.mark.slow),
         pytest.param(("sharded", 3), [("sharded", 2), ("hybrid", 2)], marks=pytest.mark.slow),
         pytest.param(("data", 2), [("hybrid", 4), ("zero", 3)], marks=pytest.mark.slow),
         pytest.param(("zero", 2), [("zero", 4), ("wrapper", 2)], marks=pytest.mark.slow),
@@ -151,6 +151,7 @@ except dcp.CheckpointException as error:
 """
 
 
+@pytest.mark.slow
 def test_a_rank_without_room_fails_the_save_on_all(tmp_path):
     done = launch(2, ["-W", "ignore", "-c", FULL, str(tmp_path)])
 

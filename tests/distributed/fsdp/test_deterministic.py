@@ -58,6 +58,7 @@ def digests(size, *arguments, **variables):
     return dict(found)
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_weights_on_two_ranks_are_those_of_data_parallel_on_one():
     alone = digest_of("ddp", 4)

@@ -23,6 +23,7 @@ def resume(blocky, run, ranks, sizes, *options):
     )
 
 
+@pytest.mark.slow
 def test_a_sharded_run_goes_on_on_one_rank(blocky, whole):
     run = blocky.train("my.toml", *settings(shard=2), "--set", "epochs=1", ranks=2)
 
