@@ -61,15 +61,14 @@ class ShardedSteps(ShardSteps):
         _check_scatter(own.communicator)
         if own.replicas is not None:
             _check_reduce(own.replicas)
-        for group in self._groups:
-            for p in group.parameters:
-                p.sharded._backend.exact = True
+        self._compute_exactly()
         self._is_checked = False
 
     def split(self, *parts: Part, step: int, samples: ArrayLike | None = None) -> Iterator[Part]:
         """See ``ShardSteps``."""
         if not self._is_checked:
             self._check_model()
+            self._compute_exactly()  # again: a model on the meta device had another backend
             self._is_checked = True
         return super().split(*parts, step=step, samples=samples)
 
@@ -89,6 +88,12 @@ class ShardedSteps(ShardSteps):
             raise CommunicatorError(
                 'deterministic="world": train in shards: `for x, y in model.shards(x, y, step=step)`.'
             )
+
+    def _compute_exactly(self) -> None:
+        """Let ops on the parameters' DTensors have the bits of those on whole tensors."""
+        for group in self._groups:
+            for p in group.parameters:
+                p.sharded._backend.exact = True
 
     def _check_model(self) -> None:
         """Before the first step: raise for what fully_shard could not see when it was called."""
