@@ -75,8 +75,8 @@ def open_session(
         set_num_threads(config.threads)
     if not config.parallel.divides:
         model = data_parallel.prepare_model(config, model)
-    if config.shards is not None:
-        _check_shards(config.shards, communicator.size, model)
+        if config.shards is not None:
+            _check_shards(config.shards, communicator.size, model)
     loss = build_loss(config)
     total = math.ceil(len(data.train) / config.batch_size) * config.epochs
     # Built here only to raise their errors before the run folder exists; built again after plugins' hooks.

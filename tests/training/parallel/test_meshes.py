@@ -97,7 +97,7 @@ def test_words_with_masked_positions(blocky, whole, ranks, sizes):
 @pytest.mark.parametrize(
     "ranks, sizes",
     [
-        (2, {"shard": 2}),
+        (2, {"shard": 2, "meta": "true"}),
         (4, {"shard": 4, "reshard": "false"}),
         (4, {"data": 2, "shard": 2}),
         (2, {"data": 2}),

@@ -75,6 +75,13 @@ def test_what_does_not_fit_the_model_or_the_ranks(given, ranks, words):
         check(config(**given), Net(), ranks)
 
 
+def test_logical_shards_fit_the_mesh_and_not_only_the_number_of_ranks():
+    world = {"deterministic": "world", "batch_size": 24}
+    check(resolve([BASE, {**world, "shards": 12, "parallel": {"shard": 4}}]), Net(), 4)
+    with pytest.raises(ConfigError, match=r"shards=12 cannot be shared by 8 ranks"):
+        check(resolve([BASE, {**world, "shards": 12, "parallel": {"shard": 8}}]), Net(), 8)
+
+
 @pytest.mark.parametrize(
     "settings, words",
     [

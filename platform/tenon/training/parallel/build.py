@@ -11,6 +11,7 @@ from tenon.distributed.fsdp.state import states_of
 from tenon.distributed.pipelining import SplitPoint, pipeline
 from tenon.distributed.pipelining.split_points import even_split
 from tenon.distributed.replicas.broadcast import broadcast_tensors
+from tenon.distributed.replicas.shard_order import check_order
 from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, CommunicatorError, ConfigError, TenonError, UnsupportedError
 from tenon.nn.module import Module
@@ -39,6 +40,11 @@ def check(config: RunConfig, model: Module, ranks: int) -> None:
         plan_of(model, parallel.tensor_plan)
     if sizes.pipeline > 1:
         _split(model, parallel.split, sizes.pipeline)
+    if parallel.divides and config.shards is not None:
+        try:
+            check_order(config.shards, sizes.data, sizes.shard)
+        except CommunicatorError as error:
+            raise ConfigError(str(error)) from None
 
 
 def mesh_shape(config: RunConfig, ranks: int) -> tuple[int, int, int, int]:
