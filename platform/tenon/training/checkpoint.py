@@ -239,8 +239,23 @@ def _count(value: object) -> int:
 def _newest(communicator: Communicator, run: Path) -> tuple[Path, bool]:
     """The newest valid checkpoint of a run folder, or ``run`` if it is one; and whether it is a folder.
 
-    Collective: rank 0 looks.
+    Collective: rank 0 looks, and again if a job that runs has deleted what was found.
     """
+    before: list[tuple[str, bool]] = []
+    while True:
+        candidates = _listed(communicator, run)
+        if len(candidates) == 1 and Path(candidates[0][0]) == run.absolute():
+            return run.absolute(), candidates[0][1]  # reading it will say what is wrong
+        if candidates == before:
+            raise CheckpointError(f"{run / FOLDER} has no valid checkpoint.")
+        for candidate, is_folder in candidates:
+            if _is_valid(communicator, Path(candidate)):
+                return Path(candidate), is_folder
+        before = candidates
+
+
+def _listed(communicator: Communicator, run: Path) -> list[tuple[str, bool]]:
+    """The candidates of rank 0, and whether each is a folder; its CheckpointError on all ranks."""
     candidates: list[tuple[str, bool]] = []
     problem = None
     if communicator.rank == 0:
@@ -252,22 +267,22 @@ def _newest(communicator: Communicator, run: Path) -> tuple[Path, bool]:
     candidates, problem = decode(answers[0])
     if problem is not None:
         raise CheckpointError(problem)
-    if len(candidates) == 1 and Path(candidates[0][0]) == run.absolute():
-        return run.absolute(), candidates[0][1]  # reading it will say what is wrong
-    for candidate, is_folder in candidates:
-        path = Path(candidate)
-        answers = communicator.all_gather_bytes(
-            encode(_problem(path, communicator.rank, communicator.size)), name="checksums"
-        )
-        wrong = [answer for answer in map(decode, answers) if answer is not None]
-        if not wrong:
-            return path, is_folder
-        text, newer = wrong[0]
-        if newer:  # of a later tenon: an older checkpoint would silently undo what it has trained
-            raise CheckpointError(text)
-        if communicator.rank == 0:
-            warnings.warn(f"skipped checkpoint {path.name!r}: {text}", CheckpointWarning, stacklevel=3)
-    raise CheckpointError(f"{run / FOLDER} has no valid checkpoint.")
+    return candidates
+
+
+def _is_valid(communicator: Communicator, path: Path) -> bool:
+    """Whether all ranks find valid what they read of a checkpoint; rank 0 warns of one that is damaged."""
+    own = encode(_problem(path, communicator.rank, communicator.size))
+    answers = map(decode, communicator.all_gather_bytes(own, name="checksums"))
+    wrong = [answer for answer in answers if answer is not None]
+    if not wrong:
+        return True
+    text, newer = wrong[0]
+    if newer:  # of a later tenon: an older checkpoint would silently undo what it has trained
+        raise CheckpointError(text)
+    if communicator.rank == 0 and path.exists():
+        warnings.warn(f"skipped checkpoint {path.name!r}: {text}", CheckpointWarning, stacklevel=3)
+    return False
 
 
 def _candidates(run: Path) -> list[Path]:
@@ -287,7 +302,13 @@ def _candidates(run: Path) -> list[Path]:
 
 def newest_valid(run: Path) -> Path | None:
     """The newest valid checkpoint of a run folder, found by this process alone; None if there is none."""
-    return next((path for path in all_of(run) if _problem(path, 0, 1) is None), None)
+    before: list[Path] = []
+    while (found := all_of(run)) != before:  # else it is the same again: no job has written or deleted any
+        for path in found:
+            if _problem(path, 0, 1) is None:
+                return path
+        before = found
+    return None
 
 
 def _problem(path: Path, rank: int, ranks: int) -> tuple[str, bool] | None:
