@@ -37,3 +37,16 @@ def test_what_is_deleted_meanwhile_is_looked_up_again(tmp_path, monkeypatch):
     new.unlink()
     file_of(tmp_path, 1)
     assert checkpoint.newest_valid(tmp_path) == new
+
+
+def test_the_one_that_was_written_is_kept_beside_newer_ones_that_may_be_damaged(tmp_path):
+    damaged, written, old = folder_of(tmp_path, 9), folder_of(tmp_path, 5), file_of(tmp_path, 3)
+    killed = folder_of(tmp_path, 4)
+    (killed / "manifest.json").unlink()
+    being_written = folder_of(tmp_path, 6)
+    (being_written / "manifest.json").unlink()
+
+    saved.remove_surplus(written, keep=1)
+
+    assert saved.all_in(tmp_path / "checkpoints") == [damaged, written]
+    assert being_written.exists() and not killed.exists() and not old.exists()

@@ -33,7 +33,7 @@ class CheckpointWriter:
     """Writes checkpoints into ``folder`` and keeps the newest ``keep``; must be closed at the end.
 
     A ``with`` block left by an exception waits at most ``patience`` seconds for the file being written. The
-    thread calls ``then`` after each file, with the folder and ``keep``.
+    thread calls ``then`` with the path of each complete file, and ``keep``.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class CheckpointWriter:
                 packed.write(file, path.stem)
             keep_last(self.folder, self.keep)
             if self._then is not None:
-                self._then(self.folder, self.keep)
+                self._then(path, self.keep)
         except BaseException as error:  # SystemExit too, at which a thread ends without a word
             self._error = error  # raised in the training thread, by `check`
 

@@ -53,9 +53,7 @@ def folders(path: Path, complete: bool = True) -> dict[Path, int]:
 
 def all_in(path: Path) -> list[Path]:
     """The checkpoints in the folder ``path``, files and folders, newest first."""
-    return sorted(
-        [*folders(path), *checkpoints(path)], key=_number, reverse=True
-    )  # stable: files stay sorted
+    return sorted([*folders(path), *checkpoints(path)], key=_number, reverse=True)  # files stay sorted
 
 
 def _number(path: Path) -> int:
@@ -64,15 +62,16 @@ def _number(path: Path) -> int:
     return int(found[-1]) if found else -1
 
 
-def remove_surplus(path: Path, keep: int) -> None:
-    """Delete all but the newest ``keep`` checkpoints in ``path``, and what killed ranks have left of others.
+def remove_surplus(written: Path, keep: int) -> None:
+    """Delete all checkpoints beside ``written`` but the newest ``keep``, and what killed ranks have left.
 
-    The newest is complete. Of a folder the manifest goes first: without it the folder is no checkpoint.
+    ``written`` is kept in any case: the others may be damaged. Of a folder the manifest goes first: without
+    it the folder is no checkpoint.
     """
-    complete = all_in(path)
-    newest = _number(complete[0]) if complete else -1
-    abandoned = [each for each, step in folders(path, complete=False).items() if step < newest]
-    for surplus in (*complete[keep:], *abandoned):
+    old = [each for each in all_in(written.parent)[keep:] if each != written]
+    incomplete = folders(written.parent, complete=False)
+    abandoned = [each for each, step in incomplete.items() if step < _number(written)]
+    for surplus in (*old, *abandoned):
         try:
             if surplus.is_dir():
                 (surplus / MANIFEST).unlink(missing_ok=True)
@@ -133,7 +132,6 @@ class FolderWriter:
 
     def __init__(self, folder: Path, keep: int, is_main: bool) -> None:
         self.folder, self.keep, self._is_main = folder, keep, is_main
-        self._last: concurrent.futures.Future[Metadata] | None = None
         self._done = concurrent.futures.Future[None]()
         self._done.set_result(None)
 
@@ -145,8 +143,9 @@ class FolderWriter:
             "optimizer": get_optimizer_state_dict(model, optimizer, options=_FLAT),
             **sections,
         }
-        written = checkpoint.async_save(state, checkpoint_id=self.folder / f"step-{step:08d}")
-        assert isinstance(written, concurrent.futures.Future)  # the copy is made at once
+        path = self.folder / f"step-{step:08d}"
+        saving = checkpoint.async_save(state, checkpoint_id=path)
+        assert isinstance(saving, concurrent.futures.Future)  # the copy is made at once
         done = concurrent.futures.Future[None]()
         self._done = done
 
@@ -154,13 +153,13 @@ class FolderWriter:
             try:
                 future.result()
                 if self._is_main:
-                    remove_surplus(self.folder, self.keep)
+                    remove_surplus(path, self.keep)
             except BaseException as error:  # raised in the training thread, by ``check``
                 done.set_exception(error)
             else:
                 done.set_result(None)
 
-        written.add_done_callback(finish)
+        saving.add_done_callback(finish)
 
     def check(self) -> None:
         """Raise the error of the last write, if it has failed."""
