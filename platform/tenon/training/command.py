@@ -87,7 +87,7 @@ def train(
             return
         if is_elastic and (reason := elastic.missing()) is not None:
             raise ConfigError(f"--elastic: {reason}")
-        if is_elastic and resolved.parallel.divides:
+        if is_elastic and (resolved.parallel.divides or resolved.parallel.auto):
             raise ConfigError(
                 "--elastic: the ranks that are left have only parts of the model ([parallel]). Use `tenon"
                 " launch --max-restarts`, which starts all ranks again from the last checkpoint."

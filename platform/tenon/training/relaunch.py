@@ -12,11 +12,9 @@ import os
 import re
 import secrets
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import sysconfig
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -28,6 +26,7 @@ from typing import IO
 import click
 
 from tenon.config import process_environment
+from tenon.distributed.processes.installed_programs import installed_program
 from tenon.distributed.processes.launch_monitor import LaunchMonitor
 from tenon.distributed.processes.orphans import end_with_parent
 from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
@@ -253,8 +252,7 @@ def find_launcher(command: str | None = None) -> list[str]:
     """The command line of the launcher: ``command``, or ``mpirun`` next to this Python, or on the PATH."""
     if command is not None:
         return shlex.split(command)
-    beside = Path(sysconfig.get_path("scripts")) / "mpirun"
-    path = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+    path = installed_program("mpirun")
     if path is None:
         raise LaunchError(
             "mpirun was found neither next to this Python nor on the PATH. Run: pip install"

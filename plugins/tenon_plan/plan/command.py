@@ -105,6 +105,7 @@ def plan(
                 "tenon plan starts the processes that it needs itself. Run it without a launcher."
             )
         config, _ = run_parts.resolve(what, overrides, None)
+        every_mesh |= config.parallel.auto
         if every_mesh or config.parallel.divides:
             _refuse_options(
                 _FOR_DIVIDED, "does not apply where ranks have parts of the model: all are started"

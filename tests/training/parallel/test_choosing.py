@@ -6,9 +6,11 @@ import subprocess
 import pytest
 from divided_runs import settings
 
+from tenon.distributed.communication.threaded import run_ranks
 from tenon.errors import ConfigError
 from tenon.training.config import resolve
 from tenon.training.layers import read_file
+from tenon.training.parallel import auto
 from tenon.training.plan import meshes
 from tenon.training.plan.quantities import read_size
 
@@ -141,3 +143,23 @@ def test_a_configuration_may_be_json(tmp_path):
         (tmp_path / name).write_text(text)
         with pytest.raises(ConfigError, match=words):
             read_file(tmp_path / name)
+
+
+@pytest.mark.slow
+def test_a_plan_of_a_run_that_chooses_its_mesh_tries_all_meshes(blocky):
+    done = plan(blocky, "-n", "2", "my.toml", "--set", "parallel.auto=true", "--json")
+
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)["meshes"]) == 4
+
+
+def test_a_program_that_is_not_installed_leaves_no_rank_waiting(monkeypatch):
+    monkeypatch.setattr(auto, "installed_program", lambda name: None)
+    config = resolve([{"model": "m:Net", "data": "m:load", "parallel": {"auto": True}}])
+
+    def work(communicator):
+        with pytest.raises(ConfigError, match=r"parallel\.auto: the command `tenon` was found neither"):
+            auto.with_mesh(config, communicator)
+        return True
+
+    assert run_ranks(2, work) == [True, True]

@@ -7,13 +7,9 @@
 from __future__ import annotations
 
 import functools
-import os
-import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -21,6 +17,7 @@ import pytest
 from tenon.config import process_environment
 from tenon.distributed.communication.local import LocalCommunicator
 from tenon.distributed.communication.threaded import run_ranks
+from tenon.distributed.processes.installed_programs import installed_program
 from tenon.testing.suites.communicator_run import CHECKS
 
 START_LIMIT = 300.0
@@ -103,8 +100,7 @@ def is_mpich() -> bool:
 
 def find_mpirun() -> str:
     """Return the ``mpirun`` of the environment, else of the system; skip the test if there is none."""
-    in_environment = Path(sysconfig.get_path("scripts")) / "mpirun"
-    path = str(in_environment) if os.access(in_environment, os.X_OK) else shutil.which("mpirun")
+    path = installed_program("mpirun")
     if path is None:
         pytest.skip("needs mpirun: pip install 'tenon-platform[mpich]'")
     return path

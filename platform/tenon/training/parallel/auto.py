@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import subprocess
-import sysconfig
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +14,7 @@ import numpy as np
 from tenon.config import process_environment
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.processes.installed_programs import installed_program
 from tenon.errors import ConfigError
 from tenon.training.config import RunConfig
 from tenon.training.parallel.mesh import NAMES, Sizes
@@ -55,50 +53,36 @@ def _fits(config: RunConfig, ranks: int) -> bool:
 
 
 def _ask(config: RunConfig, ranks: int) -> tuple[str, dict[str, int]]:
-    """What is wrong, or the sizes that `tenon plan` chooses."""
-    with tempfile.TemporaryDirectory(prefix="tenon-auto-") as folder:
-        path = Path(folder) / "config.json"
-        path.write_text(config.model_dump_json())
-        command = [_program(), "plan", str(path), "-n", str(ranks), "--meshes", "--json"]
-        if config.parallel.memory is not None:
-            command += ["--memory", config.parallel.memory]
-        done = subprocess.run(command, capture_output=True, text=True, env=_without_launcher())
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["tenon plan printed nothing"]
-        return lines[-1].removeprefix("Error: "), {}
-    found = json.loads(done.stdout)
-    sizes = {name: int(found["chosen"][name]) for name in NAMES}
-    chosen = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
-    click.echo(f"parallel.auto: {chosen}, of {len(found['meshes'])} meshes")
+    """What is wrong, or the sizes that `tenon plan` chooses.
+
+    Raises nothing that it can report: the other ranks sleep until this returns.
+    """
+    program = installed_program("tenon")
+    if program is None:
+        return "the command `tenon` was found neither next to this Python nor on the PATH.", {}
+    try:
+        with tempfile.TemporaryDirectory(prefix="tenon-auto-") as folder:
+            path = Path(folder) / "config.json"
+            path.write_text(config.model_dump_json())
+            command = [program, "plan", str(path), "-n", str(ranks), "--meshes", "--json"]
+            if config.parallel.memory is not None:
+                command += ["--memory", config.parallel.memory]
+            done = subprocess.run(command, capture_output=True, text=True, env=_without_launcher())
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or ["tenon plan printed nothing"]
+            return lines[-1].removeprefix("Error: "), {}
+        found = json.loads(done.stdout)
+        sizes = {name: int(found["chosen"][name]) for name in NAMES}
+    except (LookupError, OSError, ValueError) as error:
+        return f"tenon plan cannot be asked: {error}", {}
+    click.echo(f"parallel.auto: {Sizes(**sizes)}, of {len(found['meshes'])} meshes")
     return "", sizes
-
-
-def _program() -> str:
-    """The path of the command `tenon`: that of this installation, or the one on the PATH."""
-    beside = Path(sysconfig.get_path("scripts")) / "tenon"
-    path = str(beside) if os.access(beside, os.X_OK) else shutil.which("tenon")
-    if path is None:
-        raise ConfigError(
-            "parallel.auto: the command `tenon` was found neither next to this Python nor on the PATH. Choose"
-            " the sizes by `tenon plan --meshes`."
-        )
-    return path
 
 
 def _without_launcher() -> dict[str, str]:
     """The environment of this process, without what the launcher tells its ranks."""
-    launchers = (
-        "PMI_",
-        "PMIX_",
-        "OMPI_",
-        "PRTE_",
-        "MPI_",
-        "HYDRA_",
-        "SLURM_PROCID",
-        "SLURM_LOCALID",
-        "TENON_RANK",
-    )
-    return {name: value for name, value in process_environment().items() if not name.startswith(launchers)}
+    told = ("PMI_", "PMIX_", "OMPI_", "PRTE_", "MPI_", "HYDRA_", "SLURM_PROCID", "SLURM_LOCALID")
+    return {name: value for name, value in process_environment().items() if not name.startswith(told)}
 
 
 def _wait(communicator: Communicator) -> None:
