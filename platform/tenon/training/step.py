@@ -187,18 +187,17 @@ def _loss(session: Session, samples: Sequence[int]) -> tuple[Tensor, float]:
 def _run_empty_batch(session: Session, sample: Sequence[int]) -> None:
     """Run forward and backward on an empty batch, to join SyncBatchNorm's collectives of the other ranks."""
     inputs, _ = unpack(to_device(fetch(session.data.train, sample), session))
+    run_without_samples(session, inputs)
+
+
+def run_without_samples(session: Session, inputs: Nested) -> None:
+    """Run forward and backward on none of the samples ``inputs``: other ranks' collectives need this one."""
     with (
         keyed(seed=session.config.seed, step=session.step, samples=np.empty(0, np.int64)),
         autocasting(session),
     ):
-        outputs = session.model(empty_like(inputs))
-    output_sum(outputs).backward()
-
-
-def output_sum(outputs: Nested) -> Tensor:
-    """The sum of all that a model returns and that requires grad."""
-    total: Tensor = sum(part.sum() for part in _tensors(outputs) if part.requires_grad)
-    return total
+        outputs = session.model(_empty_like(inputs))
+    sum(part.sum() for part in _tensors(outputs) if part.requires_grad).backward()
 
 
 def _tensors(value: Nested) -> list[Tensor]:
@@ -210,11 +209,11 @@ def _tensors(value: Nested) -> list[Tensor]:
     return [value] if isinstance(value, Tensor) else []
 
 
-def empty_like(batch: Nested) -> Nested:
+def _empty_like(batch: Nested) -> Nested:
     """``batch`` with no samples."""
     if isinstance(batch, dict):
-        return {k: empty_like(v) for k, v in batch.items()}
-    return [empty_like(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
+        return {k: _empty_like(v) for k, v in batch.items()}
+    return [_empty_like(v) for v in batch] if isinstance(batch, (tuple, list)) else batch[:0]
 
 
 def autocasting(session: Session) -> AbstractContextManager[object]:
@@ -272,16 +271,21 @@ def classifies(session: Session, targets: Tensor) -> bool:
 
 def _evaluate_part(session: Session, dataset: Source[object], part: Sequence[int]) -> list[float]:
     """Sum and count of the losses of ``part``, and the numbers of correct predictions and of targets."""
-    loss_sum, loss_count, correct, seen = 0.0, 0.0, 0.0, 0.0
+    sums = np.zeros(4)
     for start in range(0, len(part), session.config.eval_batch_size):
         samples = part[start : start + session.config.eval_batch_size]
         inputs, targets = unpack(to_device(fetch(dataset, samples), session))
         with autocasting(session):
             outputs = session.model(inputs)
-            batch_sum, counted = sum_and_count(session.loss, outputs, targets)
-        loss_sum += float(batch_sum.item())
-        loss_count += counted
-        if classifies(session, targets):
-            correct += float((outputs.argmax(1) == targets).sum().item())
-            seen += counted
-    return [loss_sum, loss_count, correct, seen]
+        sums += tally(session, outputs, targets)
+    return [float(value) for value in sums]
+
+
+def tally(session: Session, outputs: Nested, targets: Tensor) -> np.ndarray:
+    """Of a batch: sum and count of the losses, and the numbers of correct predictions and of targets."""
+    with autocasting(session):
+        loss_sum, count = sum_and_count(session.loss, outputs, targets)
+    result = np.array([float(loss_sum.item()), count, 0.0, 0.0])
+    if classifies(session, targets):
+        result[2:] = float((outputs.argmax(1) == targets).sum().item()), count
+    return result

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,10 +28,9 @@ from tenon.training.session import Session
 from tenon.training.step import (
     accumulate_shards,
     autocasting,
-    classifies,
-    empty_like,
-    output_sum,
+    run_without_samples,
     share,
+    tally,
     to_device,
     unpack,
 )
@@ -86,18 +84,12 @@ class Division(ABC):
         sums = np.zeros(4)
         for start in range(0, largest, size):
             # A rank whose share has ended computes a sample that does not count: gathers need all ranks.
-            counted = own[start : start + size]
-            samples = counted or [0]
-            inputs, targets = self.batch(session, dataset, samples)
-            fewest = max(1, min(size, least - start))
+            samples = own[start : start + size]
+            inputs, targets = self.batch(session, dataset, samples or [0])
             with autocasting(session):
-                outputs = self.outputs(session, inputs, fewest)
-                if not counted or outputs is None or not mesh.reports:
-                    continue
-                loss_sum, weight = sum_and_count(session.loss, outputs, targets)
-            sums[:2] += float(loss_sum.item()), weight
-            if classifies(session, targets):
-                sums[2:] += float((outputs.argmax(1) == targets).sum().item()), weight
+                outputs = self.outputs(session, inputs, max(1, min(size, least - start)))
+            if samples and mesh.reports:
+                sums += tally(session, outputs, targets)
         return [float(value) for value in sums]
 
     def batch(
@@ -164,22 +156,17 @@ class ShardedModel(Division):
         for samples in self.passes(indices, session.config.accumulate):
             inputs, targets = self.batch(session, session.data.train, samples or indices[:1])
             if not samples and session.config.data_parallel.sync_batch_norm:
-                self._run_nothing(session, inputs)
+                run_without_samples(session, inputs)
                 continue
-            with _keyed(session, samples or indices[:1]), autocasting(session):
-                loss_sum, counted = self.loss_of(session, session.model(inputs), targets)
+            keys = keyed(seed=session.config.seed, step=session.step, samples=samples or indices[:1])
+            with keys, autocasting(session):
+                loss_sum, weight = self.loss_of(session, session.model(inputs), targets)
             loss = loss_sum * ((1.0 if samples else 0.0) / divisor)
             (loss if session.scaler is None else session.scaler.scale(loss)).backward()
             if samples:
-                total, count = total + float(loss_sum.item()), count + counted
+                total, count = total + float(loss_sum.item()), count + weight
         self.rescale(session, count, len(indices))
         return (total, count) if self.mesh.reports else (0.0, 0.0)
-
-    def _run_nothing(self, session: Session, inputs: Nested) -> None:
-        """Forward and backward of no samples: other ranks need this one, for gathers and batch norms."""
-        with _keyed(session, []), autocasting(session):
-            outputs = session.model(empty_like(inputs))
-        output_sum(outputs).backward()
 
     def clip(self, max_norm: float) -> None:
         """See ``Division``."""
@@ -198,9 +185,3 @@ def norm_of(module: Module) -> float:
     """The norm of the gradients of ``module``, which is sharded. Collective."""
     norm = get_total_norm([p.grad for p in module.parameters() if p.grad is not None])
     return float((norm.full_tensor() if isinstance(norm, DTensor) else norm).item())
-
-
-@contextlib.contextmanager
-def _keyed(session: Session, samples: Sequence[int]) -> Iterator[None]:
-    with keyed(seed=session.config.seed, step=session.step, samples=np.asarray(samples, np.int64)):
-        yield
