@@ -8,7 +8,7 @@ from tenon.training.command import refuse, resolve
 from tenon.training.config import RunConfig
 from tenon.training.config import resolve as resolve_config
 from tenon.training.loop import open_session, run
-from tenon.training.parallel.build import division_check, mesh_shape
+from tenon.training.parallel.build import division_check, mesh_sizes
 from tenon.training.recipe import recipe_named
 from tenon.training.relaunch import find_launcher
 from tenon.training.step import autocasting, evaluate, local_step, share, to_device, unpack
@@ -22,7 +22,7 @@ __all__ = [
     "evaluate",
     "find_launcher",
     "local_step",
-    "mesh_shape",
+    "mesh_sizes",
     "open_session",
     "recipe_named",
     "refuse",

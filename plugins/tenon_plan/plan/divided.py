@@ -48,10 +48,7 @@ def plan(
         )
         tried = meshes.try_all(config, ranks, command, progress)
     else:
-        sizes = dict(
-            zip(("pipeline", "data", "shard", "tensor"), run_parts.mesh_shape(config, ranks), strict=True)
-        )
-        tried = [meshes.attempt(config, sizes, ranks, command)]
+        tried = [meshes.attempt(config, run_parts.mesh_sizes(config, ranks), ranks, command)]
         if tried[0].problem:
             raise ConfigError(f"{tried[0].name}: {tried[0].problem}")
     chosen = meshes.choose(tried, most) if every_mesh else tried[0]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import statistics
 import sys
 import time
 from dataclasses import dataclass
@@ -89,7 +88,6 @@ def run(task: Task) -> dict[str, object]:
     parameters = sum(p.numel() for p in session.model.parameters())
     return {
         "parameters": session.division.parameters if session.division is not None else parameters,
-        "samples": len(session.data.train),
         "seconds": timer.seconds,
         "peak": timer.peak,
         "evaluation": timer.peak + max(0, memory.peak() - before),
@@ -105,9 +103,7 @@ def main() -> None:
         first = gathered[0]
         summary = {
             "parameters": first["parameters"],
-            "samples": first["samples"],
             "seconds": first["seconds"],
-            "median": statistics.median(first["seconds"]),
             "peaks": [each["peak"] for each in gathered],
             "evaluations": [each["evaluation"] for each in gathered],
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 
 from tenon.data.collate import fetch
 from tenon.device import Device
@@ -47,9 +48,9 @@ def check(config: RunConfig, model: Module, ranks: int) -> None:
             raise ConfigError(str(error)) from None
 
 
-def mesh_shape(config: RunConfig, ranks: int) -> tuple[int, int, int, int]:
-    """The sizes of ``pipeline``, ``data``, ``shard`` and ``tensor``; ConfigError if they do not fit."""
-    return Sizes.of(config.parallel, ranks).shape
+def mesh_sizes(config: RunConfig, ranks: int) -> dict[str, int]:
+    """The sizes of a run's mesh by dimension; ConfigError if they do not fit the number of ranks."""
+    return asdict(Sizes.of(config.parallel, ranks))
 
 
 def division_check(config: RunConfig) -> Callable[[Mapping[str, int], int], str | None]:

@@ -44,8 +44,7 @@ class Sizes:
             multiple = "a multiple of " if -1 in (config.data, config.shard) else ""
             raise ConfigError(
                 f"parallel: {given} need {multiple}{known} ranks, but there are {ranks}. Start another number"
-                " of ranks, or change the sizes:"
-                " --set parallel.shard=-1 takes all that are left."
+                " of ranks, or change the sizes: --set parallel.shard=-1 takes all that are left."
             )
         return cls(config.pipeline, data, shard, config.tensor)
 
@@ -64,14 +63,11 @@ class Mesh:
 
     def __init__(self, sizes: Sizes, device: Device) -> None:
         self.sizes = sizes
-        self.devices = DeviceMesh(
-            device.type, np.arange(math.prod(sizes.shape)).reshape(sizes.shape), mesh_dim_names=NAMES
-        )
-        ranks = np.arange(math.prod(sizes.shape)).reshape(sizes.shape).transpose(1, 2, 0, 3)
+        ranks = np.arange(math.prod(sizes.shape)).reshape(sizes.shape)
+        self.devices = DeviceMesh(device.type, ranks, mesh_dim_names=NAMES)
+        by_share = ranks.transpose(1, 2, 0, 3).reshape(self.shares, -1)
         #: By share of the batch, and by the ranks that compute this share.
-        self._by_share = DeviceMesh(
-            device.type, ranks.reshape(sizes.data * sizes.shard, -1), mesh_dim_names=("share", "team")
-        )
+        self._by_share = DeviceMesh(device.type, by_share, mesh_dim_names=("share", "team"))
 
     @property
     def share(self) -> int:
