@@ -6,6 +6,7 @@ others. Next: ``training/command.py`` for ``train``, ``plugins/diagnose.py`` for
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 import warnings
@@ -54,6 +55,14 @@ class _Commands(click.Group):
         except KeyboardInterrupt:
             click.echo("\nInterrupted.", err=True)
             ctx.exit(130)
+        except SystemExit as error:
+            from tenon.distributed.processes.failure import TrackedExit
+
+            if isinstance(error, TrackedExit) and error.code:
+                # It ends the job once it is finalized. After a plugin's hook a cycle of pluggy's refers to it.
+                error.__traceback__ = None
+                gc.collect()
+            raise
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of all commands, including those of plugins; imports no command."""
