@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tenon.distributed.processes.launcher import launched
 from tenon.errors import PluginError, PluginNotFoundError, PluginWarning
 from tenon.plugins.components import Component
 from tenon.plugins.declarations import CommandTarget
@@ -31,7 +32,7 @@ _LAZY = {
         "Write the model of a run for other machines: C, NumPy, ONNX.",
     ),
     "launch": (
-        "tenon.training.relaunch:launch",
+        "tenon.training.launching.command:launch",
         "Start ranks, and start them again from the last checkpoint if they fail.",
     ),
     "train": (
@@ -56,10 +57,8 @@ class _Commands(click.Group):
             click.echo("\nInterrupted.", err=True)
             ctx.exit(130)
         except SystemExit as error:
-            from tenon.distributed.processes.failure import TrackedExit
-
-            if isinstance(error, TrackedExit) and error.code:
-                # It ends the job once it is finalized. After a plugin's hook a cycle of pluggy's refers to it.
+            if error.code and launched() is not None:
+                # It ends the job once it is finalized; after a plugin's hook, a cycle of pluggy's has it.
                 error.__traceback__ = None
                 gc.collect()
             raise
