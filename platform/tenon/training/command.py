@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from pathlib import Path
@@ -24,7 +25,7 @@ from tenon.errors import (
     TenonError,
     TrainingError,
 )
-from tenon.training import checkpoint, config, lock, loop
+from tenon.training import checkpoint, config, inject, lock, loop, signals
 from tenon.training.layers import Table, is_file, read_file, read_override, shortened
 from tenon.training.recipe import Recipe, recipe_named
 from tenon.training.session import Metrics, Session
@@ -60,6 +61,14 @@ _LONGEST_LINE = 2000
 @click.option(
     "--trust", is_flag=True, help="Import whatever a checkpoint names, though it was written elsewhere."
 )
+@click.option(
+    "--inject",
+    "faults",
+    multiple=True,
+    metavar="FAULT",
+    help='A fault on purpose, e.g. "rank=2 step=50 kill"; also stop, crash, exit=3, error, hang, slow=0.1,'
+    " slow-data=0.1.",
+)
 @click.option("--show-config", is_flag=True, help="Print the resolved configuration and stop.")
 def train(
     what: str | None,
@@ -69,6 +78,7 @@ def train(
     is_elastic: bool,
     profile: bool,
     trust: bool,
+    faults: tuple[str, ...],
     show_config: bool,
 ) -> None:
     """Train a recipe (see `tenon plugins`) or the model of a TOML file.
@@ -77,27 +87,38 @@ def train(
     run, changed by --set. Under `mpirun -n N` the batch of each step is divided among N ranks; without a
     launcher there is one rank.
     """
-    try:
-        if resume is not None and what is not None and not is_file(what):
-            raise ConfigError(f"--resume takes its configuration from the run; leave out {what!r}.")
-        resumed = _resumed(resume, folder, trust_in(what, overrides, trust), locked=not show_config)
-        resolved, recipe = resolve(what, overrides, resumed, profile)
-        if show_config:
-            click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
-            return
-        if is_elastic and (reason := elastic.missing()) is not None:
-            raise ConfigError(f"--elastic: {reason}")
-        if is_elastic and (resolved.parallel.divides or resolved.parallel.auto):
-            raise ConfigError(
-                "--elastic: the ranks that are left have only parts of the model ([parallel]). Use `tenon"
-                " launch --max-restarts`, which starts all ranks again from the last checkpoint."
-            )
-        session = loop.open_session(resolved, recipe, resumed, folder)
-    except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
-        refuse(error)
-    result = _run_elastic(session, recipe) if is_elastic else loop.run(session)
+    signals.keep_early()
+    with contextlib.ExitStack() as stack:
+        try:
+            injected = [inject.parse(text) for text in faults]
+            if resume is not None and what is not None and not is_file(what):
+                raise ConfigError(f"--resume takes its configuration from the run; leave out {what!r}.")
+            resumed = _resumed(resume, folder, trust_in(what, overrides, trust), locked=not show_config)
+            resolved, recipe = resolve(what, overrides, resumed, profile)
+            if show_config:
+                click.echo(json.dumps(resolved.model_dump(mode="json"), indent=2))
+                return
+            if is_elastic:
+                _check_elastic(resolved)
+            if injected:
+                stack.enter_context(inject.injecting(injected, launch().rank, launch().size))
+            session = loop.open_session(resolved, recipe, resumed, folder)
+        except (ConfigError, CheckpointError, DeviceError, TrainingError) as error:
+            refuse(error)
+        result = _run_elastic(session, recipe) if is_elastic else loop.run(session)
     if result.get("interrupted"):
         raise AgreedExit(result["status"])
+
+
+def _check_elastic(resolved: config.RunConfig) -> None:
+    """ConfigError if the run cannot continue with the ranks that are left."""
+    if (reason := elastic.missing()) is not None:
+        raise ConfigError(f"--elastic: {reason}")
+    if resolved.parallel.divides or resolved.parallel.auto:
+        raise ConfigError(
+            "--elastic: the ranks that are left have only parts of the model ([parallel]). Use `tenon"
+            " launch --max-restarts`, which starts all ranks again from the last checkpoint."
+        )
 
 
 def _run_elastic(session: Session, recipe: Recipe | None) -> Metrics:

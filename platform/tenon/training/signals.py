@@ -14,13 +14,28 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
+from tenon.config import environment
 from tenon.distributed.processes import failure
+from tenon.distributed.processes.startup import LAUNCH
 from tenon.training.session import Session
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
 REPEAT_SECONDS = 0.5
 """A second SIGINT within this time is the same Ctrl-C, forwarded by the launcher. MPICH's would kill the
 ranks: the monitor (``distributed/processes/host_monitor.py``) holds it back until they have saved."""
+
+
+_early: list[int] = []
+
+
+def keep_early() -> None:
+    """Let a SIGUSR1 that comes before the training begins stop it after the first step.
+
+    Only among ranks of ``tenon launch``, which may send it at any time to go on with other ranks.
+    """
+    if environment(LAUNCH) and hasattr(signal, "SIGUSR1"):
+        with contextlib.suppress(ValueError):  # not the main thread, which alone may install handlers
+            signal.signal(signal.SIGUSR1, lambda number, frame: _early.append(number))
 
 
 @contextlib.contextmanager
@@ -37,6 +52,7 @@ def stopping(session: Session) -> Iterator[None]:
             session.stopping, first = number, now
 
     previous = {}
+    session.stopping = _early[0] if _early else session.stopping
     monitor = failure.monitor()
     former = -1
     try:
