@@ -16,50 +16,16 @@ import tenon
 from tenon.distributed.processes import process_state
 from tenon.serialize.checkpoint import checkpoints, latest_valid, read_latest
 from tenon.testing.suites.communicator import is_mpich
-from tenon.training.relaunch import Outcome
+from tenon.training.launching.supervisor import Outcome
 
 pytestmark = pytest.mark.mpi
-
-DOOMED = """
-
-import os
-import signal
-
-from tenon.distributed import get_rank, get_world_size
+OFTEN = ["--set", "checkpoint.steps=2"]
 
 
-class Doomed(Net):
-    calls = 0
-
-    def forward(self, x):
-        Doomed.calls += 1
-        if Doomed.calls == 8 and get_rank() == get_world_size() - 1:
-            if os.environ["HOW"] == "kill" and os.environ["TENON_ATTEMPT"] == "1":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if os.environ["HOW"] == "always":
-                raise ValueError("a bad value")
-        return super().forward(x)
-"""
-
-
-def command(project, *arguments):
-    with open(project.folder / "small.py", "a") as file:
-        file.write(DOOMED)
-    return [
-        project.command()[0],
-        "launch",
-        *arguments,
-        "--set",
-        "model=small:Doomed",
-        "--set",
-        "checkpoint.steps=2",
-    ]
-
-
-def run(project, how, *arguments):
+def run(project, *arguments):
     return subprocess.run(
-        command(project, *arguments), cwd=project.folder, capture_output=True, text=True, timeout=300,
-        env={**project.environment, "HOW": how},
+        [project.command()[0], "launch", *arguments], cwd=project.folder, capture_output=True, text=True,
+        timeout=300, env=project.environment,
     )  # fmt: skip
 
 
@@ -77,8 +43,9 @@ def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpo
     whole = finished("my.toml").weights()
 
     done = run(
-        project, "kill", "-n", "3", "--max-restarts", "2", "--min-ranks", "2", "my.toml", "--run", "run"
-    )
+        project, "-n", "3", "--max-restarts", "2", "--min-ranks", "2", "my.toml", "--run", "run", *OFTEN,
+        "--inject", "rank=2 step=7 kill",
+    )  # fmt: skip
 
     assert done.returncode == 0, done.stderr
     folder = project.folder / "run"
@@ -100,7 +67,8 @@ def test_a_killed_rank_is_followed_by_a_run_with_one_fewer_from_the_last_checkpo
 
 @pytest.mark.slow
 def test_a_run_that_fails_every_time_ends_with_its_status_after_the_last_attempt(project):
-    done = run(project, "always", "-n", "2", "--max-restarts", "1", "my.toml")
+    faults = ["--inject", "rank=1 step=6 error", "--inject", "rank=1 step=6 attempt=2 error"]
+    done = run(project, "-n", "2", "--max-restarts", "1", "my.toml", *OFTEN, *faults)
 
     assert done.returncode == 1
     assert done.stderr.count("=== tenon: rank 1 of 2 on host") == 2
@@ -108,13 +76,13 @@ def test_a_run_that_fails_every_time_ends_with_its_status_after_the_last_attempt
     assert [re.sub(r"after [\d.]+ s", "after", line).partition(": ")[0] for line in lines[1::2]] == [
         "attempt 1 ended after with status 1", "attempt 2 ended after with status 1",
     ]  # fmt: skip
-    assert lines[1].endswith("failed with ValueError") and "step 6" in lines[1]
+    assert lines[1].endswith("failed with TrainingError") and "step 6" in lines[1]
     assert "no attempts left; raise --max-restarts and pass --run" in lines[-1]
 
 
 @pytest.mark.slow
 def test_a_refused_configuration_starts_nothing(project):
-    done = run(project, "", "-n", "2", "--max-restarts", "3", "my.toml", "--set", "epoch=3")
+    done = run(project, "-n", "2", "--max-restarts", "3", "my.toml", "--set", "epoch=3")
 
     assert done.returncode == 2
     assert "unknown key 'epoch'. Did you mean 'epochs'?" in done.stderr
@@ -126,9 +94,9 @@ def test_a_refused_configuration_starts_nothing(project):
 def test_a_signal_to_the_launcher_saves_and_ends_it(project, name, status):
     folder = project.folder / "run"
     job = subprocess.Popen(
-        command(project, "-n", "2", "--max-restarts", "3", "my.toml", "--run", "run", "--set", "epochs=99999"),
-        cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**project.environment, "HOW": ""},
+        [project.command()[0], "launch", "-n", "2", "--max-restarts", "3", "my.toml", "--run", "run", *OFTEN,
+         "--set", "epochs=99999"],
+        cwd=project.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=project.environment,
     )  # fmt: skip
     deadline = time.monotonic() + 300
     while not checkpoints(folder / "checkpoints") and job.poll() is None and time.monotonic() < deadline:

@@ -22,7 +22,10 @@ _IN_COMPAT_OF = {
 #: tensors name modules of ``tenon.core``.
 _MOVED: dict[str, dict[str, str]] = {
     "tenon.observe": {"tenon.profiler.observe": "crossings>event_callbacks"},
-    "tenon.training": {"tenon.distributed.checkpoint": "randomness>random_states"},
+    "tenon.training": {
+        "tenon.distributed.checkpoint": "randomness>random_states",
+        "tenon.training.launching": "relaunch>supervisor",
+    },
     "tenon.core": {
         "tenon.engine": (
             "accumulate arrivals>hooks aval backward backward_end>running_pass depth>running_pass dispatch"

@@ -7,10 +7,10 @@
 from tenon.training.command import refuse, resolve
 from tenon.training.config import RunConfig
 from tenon.training.config import resolve as resolve_config
+from tenon.training.launching.hosts import find_launcher
 from tenon.training.loop import open_session, run
 from tenon.training.parallel.build import division_check, mesh_sizes
 from tenon.training.recipe import recipe_named
-from tenon.training.relaunch import find_launcher
 from tenon.training.step import autocasting, evaluate, local_step, share, to_device, unpack
 from tenon.training.terminal import Screen
 

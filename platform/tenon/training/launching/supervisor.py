@@ -1,4 +1,4 @@
-"""``tenon launch``: start the ranks, and restart them from the last checkpoint when they fail.
+"""Start the ranks, and restart them from the last checkpoint when they fail: ``tenon launch``.
 
 One attempt is one ``mpirun``. This process supervises: it forwards signals, copies standard error through to
 find the report of a failure (``distributed/processes/report.py``), and logs the outcome of each attempt.
@@ -8,7 +8,6 @@ There is no restart after Ctrl-C, a preemption (``signals.py``) or an invalid co
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import secrets
 import shlex
@@ -26,22 +25,32 @@ from typing import IO
 import click
 
 from tenon.config import process_environment
-from tenon.distributed.processes.installed_programs import installed_program
 from tenon.distributed.processes.launch_monitor import LaunchMonitor
 from tenon.distributed.processes.orphans import end_with_parent
 from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
 from tenon.distributed.processes.watchdog import STALLED
-from tenon.errors import LaunchError, TenonError
 from tenon.training import checkpoint, command, signals
-from tenon.training.session import fresh_folder
+from tenon.training.launching.hosts import Launcher
+from tenon.training.launching.places import Place, Places
 
 _HEADLINE = re.compile(rb"=== tenon: (rank \d+ of \d+ on host .*) ===")
 _GONE = re.compile(
     r" (was killed by SIG\w+(, perhaps as .*)?|left with exit status .*|ended without a report)$"
 )
+_HOST = re.compile(r" on host ([^ ,]+)")
 _MEMORY = "; dmesg shows whether memory ran out"
 ENDING_TIME = 2.0
 """Seconds that the launcher gets to end its ranks before it is killed."""
+WAITING_PERIOD = 5.0
+"""Seconds between two looks for enough hosts."""
+LOOKING_PERIOD = 0.5
+"""Seconds between two looks at a job that may go on elsewhere."""
+STARTING_TIME = 3.0
+"""Seconds that an attempt lasts at least, before it is ended to go on elsewhere."""
+ASKING_AGAIN = 5.0
+"""Seconds after which a job that has not ended yet is asked again."""
+MOVING = getattr(signal, "SIGUSR1", signal.SIGTERM)
+"""The signal after which ranks save and end, which launchers forward without ending the ranks themselves."""
 _FINAL = {signals.exit_status(number) for number in signals.STOPPING} | {command.REFUSED}
 
 
@@ -54,6 +63,8 @@ class Outcome:
     report: str = ""
     left: int = 0
     """The exit status of a rank that left before its ``import tenon``, for which the job was ended."""
+    better: Place | None = None
+    """Where to go on, if the attempt was ended for that."""
 
     @property
     def lost_a_rank(self) -> bool:
@@ -66,8 +77,16 @@ class Outcome:
         """Whether a rank died of SIGKILL; with Open MPI another rank may have reported that first."""
         return self.status == signals.exit_status(signal.SIGKILL)
 
+    @property
+    def lost_host(self) -> str:
+        """The host of the rank that was lost, by its own name; empty if the report is another rank's."""
+        match = _HOST.search(self.report) if _GONE.search(self.report) else None
+        return match[1] if match else ""
+
     def describe(self) -> str:
         """The outcome as a clause for the log."""
+        if self.better is not None:
+            return f"ended after {self.seconds:.1f} s to go on with {self.better}"
         cause = self.report or self._guess_cause()
         if self._killed and "RankFailedError" in cause:
             cause = self._guess_cause()
@@ -91,44 +110,70 @@ class Supervisor:
     ``folder`` is the run folder, None for scripts.
     """
 
-    def __init__(self, command: Sequence[str], launcher: Sequence[str], folder: Path | None) -> None:
+    def __init__(
+        self, command: Sequence[str], launcher: Launcher | None, places: Places, folder: Path | None
+    ) -> None:
         self.command = list(command)
-        self.launcher = list(launcher)
+        self.launcher = launcher
+        self.places = places
         self.folder = folder
         self._job: subprocess.Popen[bytes] | None = None
         self._signals: list[int] = []
         self._identifier = secrets.token_hex(8)
 
-    def run(self, ranks: int, restarts: int, min_ranks: int) -> int:
-        """Make up to ``1 + restarts`` attempts; return the exit status of the last.
+    def run(self, restarts: int) -> int:
+        """Make attempts until one succeeds, or ``1 + restarts`` have failed; return the last exit status.
 
-        After losing a rank the next attempt has one fewer, but at least ``min_ranks``.
+        After losing a rank the next attempt has one fewer where ``places`` allows it. An attempt that ends
+        to go on in a better place has not failed.
         """
+        attempts, number = restarts + 1, 0
         with self._forwarding_signals():
-            for number in range(1, restarts + 2):
-                self._log(f"attempt {number} of {restarts + 1}, {_count(ranks)}{self._start()}")
-                outcome = self._attempt(ranks, number)
-                if outcome.status == 0:
+            while number < attempts:
+                place = self._wait_for_place()
+                if place is None:
+                    return signals.exit_status(self._signals[0])
+                number += 1
+                self._log(f"attempt {number} of {attempts}, {place}{self._start()}")
+                outcome = self._attempt(place, number)
+                if outcome.status == 0 and (outcome.better is None or self.folder is not None):
                     self._log(f"done after {number} attempt{'s' if number > 1 else ''}")
                     return 0
                 self._log(f"attempt {number} {outcome.describe()}")
                 if self._signals and not outcome.report and outcome.status not in _FINAL:
                     # Open MPI's mpirun forwards signals, and then exits with a status of its own.
                     outcome.status = signals.exit_status(self._signals[0])
-                if self._signals or outcome.status in _FINAL:
-                    break
-                if outcome.lost_a_rank:
-                    ranks = max(min_ranks, ranks - 1)
-            else:
-                self._log(f"no attempts left; raise --max-restarts{self._advice()}")
+                if self._signals or (outcome.status in _FINAL and outcome.better is None):
+                    return outcome.status
+                if outcome.better is not None:
+                    attempts += 1
+                elif outcome.lost_a_rank:
+                    self.places.lose(place, outcome.lost_host)
+            self._log(f"no attempts left; raise --max-restarts{self._advice()}")
             return outcome.status
 
-    def _attempt(self, ranks: int, number: int) -> Outcome:
+    def _wait_for_place(self) -> Place | None:
+        """The place of the next attempt, as soon as there is one; None after a signal."""
+        said = ""
+        while (place := self.places.next()) is None and not self._signals:
+            if said != (said := self.places.missing()):
+                self._log(f"waits for hosts: {said}")
+            self._sleep(WAITING_PERIOD)
+        return None if self._signals else place
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep, but for a signal."""
+        until = time.monotonic() + seconds
+        while not self._signals and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, 0.1))
+
+    def _attempt(self, place: Place, number: int) -> Outcome:
         started = time.monotonic()
         outcome = Outcome()
-        launcher = [*self.launcher, "-n", str(ranks)] if ranks > 1 else []
+        launched = self.launcher is not None and (place.ranks > 1 or bool(place.hosts))
+        starter = self.launcher.start(place.ranks, place.hosts) if self.launcher and launched else []
         self._job = subprocess.Popen(
-            [*launcher, *self.command],
+            [*starter, *self.command],
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**process_environment(), ATTEMPT: str(number), LAUNCH: self._identifier},
@@ -137,14 +182,33 @@ class Supervisor:
         )
         reader = threading.Thread(target=_copy, args=(self._job.stderr, outcome), daemon=True)
         reader.start()
-        monitor = self._watch(self._job, ranks, outcome) if launcher else None
-        status = self._job.wait()
+        monitor = self._watch(self._job, place.ranks, outcome) if launched else None
+        status = self._wait(self._job, place, outcome) if self.places.may_change else self._job.wait()
         if monitor is not None:
             monitor.stop()
         reader.join(1.0)  # a daemon of the ranks may still have the pipe open
         outcome.status = outcome.left or (128 - status if status < 0 else status)
         outcome.seconds = time.monotonic() - started
         return outcome
+
+    def _wait(self, job: subprocess.Popen[bytes], place: Place, outcome: Outcome) -> int:
+        """Wait for the job's end; ask it to save and end once there is a better place for it."""
+        earliest = asked = time.monotonic() + STARTING_TIME
+        while True:
+            try:
+                return job.wait(LOOKING_PERIOD)
+            except subprocess.TimeoutExpired:
+                now = time.monotonic()
+            if self._signals or now < earliest:
+                continue
+            if outcome.better is None:
+                outcome.better = self.places.better(place)
+                if outcome.better is not None:
+                    self._log(f"hosts have changed: saves, to go on with {outcome.better}")
+            if outcome.better is not None and now > asked:
+                # Again and again: one that comes before the training has begun is lost.
+                job.send_signal(signal.SIGTERM if self.folder is None else MOVING)
+                asked = now + ASKING_AGAIN
 
     @staticmethod
     def _watch(job: subprocess.Popen[bytes], ranks: int, outcome: Outcome) -> LaunchMonitor:
@@ -194,73 +258,6 @@ class Supervisor:
         click.echo(f"tenon launch: {text}", err=True)
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("-n", "ranks", type=click.IntRange(1), required=True, metavar="N", help="Number of ranks.")
-@click.option(
-    "--max-restarts", type=click.IntRange(0), default=0, metavar="K", help="Attempts after the first; 0."
-)
-@click.option(
-    "--min-ranks",
-    type=click.IntRange(1),
-    metavar="M",
-    help="After a rank was killed or stalled, continue with one fewer, down to M; by default never.",
-)
-@click.option(
-    "--mpirun", "launcher", metavar="COMMAND", help='How ranks are started, e.g. "mpirun -f hosts".'
-)
-@click.argument("target", metavar="SCRIPT.py | FILE.toml | RECIPE")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def launch(
-    ranks: int,
-    max_restarts: int,
-    min_ranks: int | None,
-    launcher: str | None,
-    target: str,
-    arguments: tuple[str, ...],
-) -> None:
-    """Start N ranks, and start them again from the last checkpoint if they fail.
-
-    A FILE.toml or RECIPE takes the arguments of `tenon train`; its ranks resume from the newest checkpoint
-    of the run folder. A SCRIPT loads its own checkpoints; TENON_ATTEMPT is the number of the attempt, from 1.
-    """
-    try:
-        rank_command, folder = _command(target, arguments)
-        launcher_command = find_launcher(launcher) if ranks > 1 else []
-    except TenonError as error:
-        command.refuse(error)
-    lowest = ranks if min_ranks is None else min(min_ranks, ranks)
-    sys.exit(Supervisor(rank_command, launcher_command, folder).run(ranks, max_restarts, lowest))
-
-
-def _command(target: str, arguments: Sequence[str]) -> tuple[list[str], Path | None]:
-    """The command line of each rank, and the run folder (None for a script)."""
-    if target.endswith(".py"):
-        if not os.path.isfile(target):
-            raise LaunchError(f"the script {target!r} does not exist in {os.getcwd()}.")
-        return [sys.executable, "-m", "tenon.distributed", target, *arguments], None
-    options = command.train.make_context("tenon launch", [target, *arguments]).params
-    if options["resume"] is not None or options["show_config"]:
-        raise LaunchError("tenon launch takes neither --resume nor --show-config; resume with --run FOLDER.")
-    folder, extra = options["folder"], []
-    if folder is None:
-        folder = fresh_folder(command.resolve(target, options["overrides"], None)[0])
-        extra = ["--run", str(folder)]
-    return [sys.executable, "-m", "tenon.cli", "train", target, *arguments, *extra], folder
-
-
-def find_launcher(command: str | None = None) -> list[str]:
-    """The command line of the launcher: ``command``, or ``mpirun`` next to this Python, or on the PATH."""
-    if command is not None:
-        return shlex.split(command)
-    path = installed_program("mpirun")
-    if path is None:
-        raise LaunchError(
-            "mpirun was found neither next to this Python nor on the PATH. Run: pip install"
-            " 'tenon-platform[mpich]', or name another launcher with --mpirun."
-        )
-    return [path]
-
-
 def _copy(stream: IO[bytes], outcome: Outcome) -> None:
     """Copy a job's standard error line by line; record the headline of the first failure report."""
     for line in stream:
@@ -273,7 +270,3 @@ def _forward(line: bytes, outcome: Outcome) -> None:
         sys.stderr.buffer.flush()
     if (match := _HEADLINE.search(line)) and not outcome.report:
         outcome.report = match[1].decode(errors="replace")
-
-
-def _count(ranks: int) -> str:
-    return "1 rank" if ranks == 1 else f"{ranks} ranks"

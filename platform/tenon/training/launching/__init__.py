@@ -1,0 +1,1 @@
+"""``tenon launch``: start ranks, start them again when they fail, on the hosts that are there."""
