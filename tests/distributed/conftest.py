@@ -128,6 +128,10 @@ class Hosts:
         """Disconnect host ``name``."""
         ip("link", "set", f"{TAG}-{self.names.index(name) + 1}", "down")
 
+    def restore(self, name):
+        """Connect host ``name`` again."""
+        ip("link", "set", f"{TAG}-{self.names.index(name) + 1}", "up")
+
     def bytes_sent(self, name):
         """How much has left host ``name``."""
         path = "/sys/class/net/eth0/statistics/tx_bytes"

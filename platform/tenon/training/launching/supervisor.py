@@ -100,6 +100,8 @@ class Outcome:
         # Statuses 1 and 2 are those of ordinary failures, not of signals.
         if number not in set(signal.Signals) or number <= signal.SIGINT:
             return "no rank left a report"
+        if self.status in _FINAL:
+            return f"stopped by {signal.Signals(number).name}"
         memory = _MEMORY if number == signal.SIGKILL else ""
         return f"a rank was killed by {signal.Signals(number).name}{memory}"
 
