@@ -192,6 +192,17 @@ def test_more_ranks_than_cores_compute_in_turns():
     assert predict.times(inputs).compute == pytest.approx(0.02)
 
 
+def test_what_steps_of_all_ranks_take_longer_is_waiting_for_the_slower_ones():
+    inputs = inputs_of(2, 2, (SMALL,), seconds=(0.01,))
+    inputs.replayed = measure.Replayed(2, (0.002,), 0)
+    assert predict.times(inputs).waiting == 0 and predict.times(inputs).step == pytest.approx(0.012)
+    inputs.tried = (0.02, 0.015, 0.9)
+    found = predict.times(inputs)
+    assert found.waiting == pytest.approx(0.008) and found.step == pytest.approx(0.02)
+    inputs.tried = (0.001,)
+    assert predict.times(inputs).waiting == 0
+
+
 def test_on_a_busy_machine_processor_time_and_the_quickest_tenth_can_count():
     inputs = inputs_of(2, 2, (SMALL,), seconds=(0.01, 0.08, 0.09))
     inputs.replayed = measure.Replayed(2, tuple(0.001 * n for n in range(1, 21)), 0)

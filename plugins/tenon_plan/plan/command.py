@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from tenon.errors import ConfigError, LaunchError, TenonError
 from tenon.extend import Communicator, Config, engine, process_environment, resolve, run_parts
-from tenon_plan.plan import divided, graph_plan, measure, predict, report
+from tenon_plan.plan import divided, graph_plan, measure, meshes, predict, report
 from tenon_plan.plan.quantities import duration, read_rate, read_size, read_time
 from tenon_plan.plan.quantities import size as bytes_of
 
@@ -208,6 +208,9 @@ def _measure(
         inputs.alone = measure.rehearse(config, 1, 1, threads)
     if cluster.ranks_per_node > 1:
         _replay(inputs, cores)
+    here = cluster.nodes == 1 and cluster.cores == cores and 1 < cluster.ranks <= measure.MOST_REPLAYED
+    if here and inputs.replayed is not None and compute_ms is None and not idle:
+        _try(inputs, config)
     if cluster.nodes > 1:
         inputs.network = _network(inputs, described, launcher)
     elif described is not None or launcher is not None:
@@ -278,6 +281,20 @@ def _replay(inputs: predict.Inputs, cores: int) -> None:
     inputs.remarks.append(
         f"Shared memory: the calls of a step timed on {ranks} ranks here, median of "
         f"{len(inputs.replayed.seconds)}{scaled}. Their data were in cache, more than in training."
+    )
+
+
+def _try(inputs: predict.Inputs, config: run_parts.RunConfig) -> None:
+    """Time steps of all ranks, which are started here."""
+    sizes = {"data": inputs.cluster.ranks, "shard": 1, "tensor": 1, "pipeline": 1}
+    tried = meshes.attempt(config, sizes, inputs.cluster.ranks, run_parts.find_launcher())
+    if tried.problem:
+        inputs.remarks.append(f"Waiting for slower ranks is left out: {tried.problem}")
+        return
+    inputs.tried = tried.result["seconds"]
+    inputs.remarks.append(
+        f"Waiting: {inputs.cluster.ranks} ranks trained {len(inputs.tried)} steps here, median"
+        f" {duration(tried.seconds)}; what that is more than computing and sums is waiting for slower ones."
     )
 
 

@@ -1,7 +1,8 @@
 """Predict the time of a step from the measurements.
 
 A step is computing, then the collective calls one after the other: ``tenon train`` overlaps them little. The
-time of a node's ranks in shared memory was measured; the time between nodes is computed from the bytes and
+time of a node's ranks in shared memory was measured, and where all ranks fit on this machine, their steps
+together, which last as long as those of the slowest; the time between nodes is computed from the bytes and
 rounds of the engine's own cost model (``Communicator.traffic``), with the network's bandwidth and latency.
 """
 
@@ -57,6 +58,8 @@ class Times:
 
     compute: float
     inside: float
+    waiting: float
+    """For the slower ranks of a node, where real ranks were timed."""
     bandwidth: float | None
     latency: float | None
     engine: float
@@ -68,7 +71,7 @@ class Times:
         """The time of everything but computing."""
         if self.bandwidth is None or self.latency is None:
             return None
-        return self.inside + self.bandwidth + self.latency + self.engine
+        return self.inside + self.waiting + self.bandwidth + self.latency + self.engine
 
     @property
     def step(self) -> float | None:
@@ -87,6 +90,8 @@ class Inputs:
     idle: bool = False
     """Whether to discount other programs: count processor time, and the fastest tenth of other timings."""
     replayed: Replayed | None = None
+    tried: Sequence[float] = ()
+    """Seconds of steps of all ranks together, where they could be started here."""
     network: Network | None = None
     compute: float | None = None
     """Given by the user."""
@@ -132,9 +137,11 @@ def times(inputs: Inputs) -> Times:
     if network is not None and cluster.nodes > 1:
         bandwidth = traffic.sent / network.bytes_per_second
         latency = traffic.rounds * network.latency
+    compute, inside = _compute(inputs), _inside(inputs)
     return Times(
-        compute=_compute(inputs),
-        inside=_inside(inputs),
+        compute=compute,
+        inside=inside,
+        waiting=max(0.0, statistics.median(inputs.tried) - compute - inside) if inputs.tried else 0.0,
         bandwidth=bandwidth,
         latency=latency,
         engine=traffic.paused + share * cluster.sharing / inputs.rehearsed.copied_per_second,
@@ -201,6 +208,7 @@ def bottleneck(times: Times, samples: float, calls: Sequence[RecordedCall]) -> s
     parts = {
         "computing": times.compute,
         "shared memory": times.inside,
+        "waiting": times.waiting,
         "bandwidth": times.bandwidth or 0.0,
         "latency": times.latency or 0.0,
         "engine": times.engine,
@@ -217,6 +225,8 @@ def bottleneck(times: Times, samples: float, calls: Sequence[RecordedCall]) -> s
             return (
                 f"sums in the node's memory: {share}; fewer ranks with more threads each have less to add up"
             )
+        case "waiting":
+            return f"ranks that wait for each other: {share}; something keeps some of them from computing"
         case "bandwidth":
             return (
                 f"the network's bandwidth: {share} is sending sums of {summed / 1e6:.1f} MB; "

@@ -78,7 +78,9 @@ class Plan:
         sentences.append(
             f"Memory: rank 0 needs more, a copy for checkpoints ({size(copied)}) and what writes the metrics."
         )
-        if self.inputs.cluster.ranks > 1:
+        if self.inputs.tried:
+            sentences.append("Evaluation and checkpoints are left out.")
+        elif self.inputs.cluster.ranks > 1:
             sentences.append("No rank is slower than the others; evaluation and checkpoints are left out.")
         return sentences
 
@@ -132,6 +134,7 @@ class Plan:
                 "computing": times.compute,
                 "processor": self.inputs.rehearsed.processor,
                 "shared_memory": times.inside,
+                "waiting": times.waiting,
                 "bandwidth": times.bandwidth,
                 "latency": times.latency,
                 "engine": times.engine,
@@ -204,6 +207,8 @@ class Plan:
         yield "computing", duration(times.compute), f"{self.share:.3g} samples a rank"
         if cluster.ranks_per_node > 1:
             yield "sums in shared memory", duration(times.inside), ""
+        if self.inputs.tried:
+            yield "waiting for slower ranks", duration(times.waiting), ""
         if cluster.nodes > 1:
             yield "network: bandwidth", at_least + _time(times.bandwidth), ""
             yield "network: latency", at_least + _time(times.latency), ""
