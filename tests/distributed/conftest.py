@@ -139,7 +139,7 @@ class Hosts:
         return int(subprocess.run(command, capture_output=True, check=True).stdout)
 
     def ranks(self, name):
-        """The Python processes that run on host ``name``."""
+        """The ranks on host ``name``: its Python processes but for their monitor."""
         listed = subprocess.run(["ip", "netns", "pids", f"{TAG}-{name}"], capture_output=True, text=True)
         return [number for number in listed.stdout.split() if "python" in program(number)]
 
@@ -170,6 +170,8 @@ def ip(*arguments, check=True):
 def program(number):
     """What the process ``number`` runs; empty if it has ended."""
     try:
+        if b"host_monitor.py" in Path(f"/proc/{number}/cmdline").read_bytes():
+            return "the monitor"
         return os.readlink(f"/proc/{number}/exe")
     except OSError:
         return ""
