@@ -12,6 +12,7 @@ import pytest
 from tenon.errors import LaunchError
 from tenon.testing.suites.communicator import is_mpich
 from tenon.training.launching import places as module
+from tenon.training.launching.command import _target
 from tenon.training.launching.hosts import Host, HostFile, Launcher, parse
 from tenon.training.launching.places import Place, Places
 
@@ -146,7 +147,7 @@ def test_changes_of_the_file_count_once_they_last(hosts, file):
     file.write_text("c:1\n")  # fewer than needed: the job goes on where it is
     assert hosts.look(places, without) is None
     assert places.next() is None
-    assert places.missing().endswith("has room for 1 rank, and 2 are needed")
+    assert places.missing().endswith("has room for 1 rank of 2 that are needed")
     hosts.down.add("c")
     hosts.now += 60
     assert places.next() is None and "no answer from c" in places.missing()
@@ -300,7 +301,7 @@ def test_a_job_waits_for_hosts_and_goes_on_without_one_that_has_gone(start):
         "rank=0 step=30 slow=0.05",
         hosts=["n1:1"],
     )  # fmt: skip
-    job.wait_for(r"waits for hosts: hosts has room for 1 rank, and 2 are needed")
+    job.wait_for(r"waits for hosts: hosts has room for 1 rank of 2 that are needed")
     job.hosts("n1:1", "n2:1", "n3:1")
     job.wait_for(r"attempt 1 of 3, 3 ranks on n1:1, n2:1, n3:1")
     job.wait_for(r"injects 'rank=0 step=30")
@@ -328,3 +329,22 @@ def test_a_script_gets_sigterm_and_starts_again_with_more_ranks(start, project):
     assert job.process.wait(120) == 0, job.text()
     assert "attempt 2 of 2, 3 ranks on n1:2, n2:1" in job.text()
     assert len(re.findall(r"rank \d of 3", job.text())) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "fitting"),
+    [
+        ((), [1, 2, 3, 4, 5, 6, 7, 8]),
+        (("parallel.tensor=2",), [2, 4, 6, 8]),
+        (("parallel.tensor=2", "parallel.data=1", "parallel.shard=1"), [2]),
+        (("parallel.tensor=2", "parallel.shard=-1"), [2, 4, 6, 8]),
+        (('deterministic="world"', "shards=4"), [1, 2, 4]),
+        (('deterministic="world"', "shards=4", "parallel.shard=-1"), [1, 2, 4]),
+        (("parallel.auto=true",), [1, 2, 3, 4, 5, 6, 7, 8]),
+    ],
+)
+def test_numbers_of_ranks_that_fit_are_those_of_the_configuration(settings, fitting, monkeypatch, project):
+    monkeypatch.chdir(project.folder)
+    arguments = [part for text in ("batch_size=40", *settings) for part in ("--set", text)]
+    target = _target("my.toml", ["--run", "run", *arguments])
+    assert [ranks for ranks in range(1, 9) if target.unfit(ranks) is None] == fitting

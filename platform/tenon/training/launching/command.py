@@ -128,10 +128,12 @@ def _target(target: str, arguments: Sequence[str]) -> Target:
 def _unfit(config: RunConfig, ranks: int) -> str | None:
     """Why the run cannot be divided among ``ranks`` ranks; None if it can, as far as is known before."""
     try:
-        if config.parallel.divides and not config.parallel.auto:
-            Sizes.of(config.parallel, ranks)
-        elif config.shards is not None:
-            check_order(config.shards, ranks, 1)
+        if config.parallel.auto:
+            return None
+        divided = config.parallel.divides
+        sizes = Sizes.of(config.parallel, ranks) if divided else Sizes(1, ranks, 1, 1)
+        if config.shards is not None:
+            check_order(config.shards, sizes.data, sizes.shard)
     except TenonError as error:
         return str(error)
     return None

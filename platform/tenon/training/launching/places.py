@@ -85,7 +85,7 @@ class Places:
         reasons = [f"no answer from {', '.join(sorted(self._away))}"] if self._away else []
         reasons += [self._file.problem] if self._file.problem else []
         return "; ".join(
-            [f"{self._file.path} has room for {counted(room)}, and {self._low} are needed", *reasons]
+            [f"{self._file.path} has room for {counted(room)} of {self._low} that are needed", *reasons]
         )
 
     def lose(self, place: Place, host: str) -> None:
