@@ -18,10 +18,12 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 
-from tenon.extend import errors
+from tenon.extend import engine, errors
 
 LINE = 128
 """Bytes of a rank's line: two cache lines, as processors prefetch them in pairs."""
+UNCOUNTED = 10
+"""Polls before a wait is timed: less than 1 us, so that ranks that arrive together do not pay for a clock."""
 SPINS = 2000
 """Polls before a waiting rank begins to yield its core."""
 YIELDS = 1000
@@ -40,11 +42,16 @@ class SharedBarrier:
 
     A line is a sequence of 64-bit words. ``fence`` is called around writes on processors that reorder stores
     (all but x86). With ``background`` the rank sleeps without spinning first: the barrier belongs to a thread
-    that must leave the core to the one that computes.
+    that must leave the core to the one that computes. ``clock`` counts how long the rank waits.
     """
 
     def __init__(
-        self, lines: Sequence[memoryview[int]], rank: int, fence: Callable[[], None], background: bool
+        self,
+        lines: Sequence[memoryview[int]],
+        rank: int,
+        fence: Callable[[], None],
+        background: bool,
+        clock: engine.Clock | None = None,
     ) -> None:
         self.number = 0
         self.common_position = -1
@@ -52,6 +59,7 @@ class SharedBarrier:
         self._lines, self._mine = lines, lines[rank]
         self._others = [(other, line) for other, line in enumerate(lines) if other != rank]
         self._fence = None if _ORDERED else fence
+        self._clock = engine.Clock() if clock is None else clock
         self._spins = SPINS if _usable_cores() >= len(lines) else 20
         self._yields = YIELDS
         if background:
@@ -112,6 +120,17 @@ class SharedBarrier:
             self._fence()
 
     def _wait_for(self, rank: int, line: memoryview[int], number: int) -> None:
+        for _ in range(UNCOUNTED):
+            if line[_COUNTER] >= number:
+                return
+        clock = self._clock
+        begun = clock.begin()
+        try:
+            self._poll(rank, line, number)
+        finally:
+            clock.end(begun)
+
+    def _poll(self, rank: int, line: memoryview[int], number: int) -> None:
         for _ in range(self._spins):
             if line[_COUNTER] >= number:
                 return

@@ -37,7 +37,8 @@ class MpiCommunicator(Communicator):
     """All ranks of ``MPI.COMM_WORLD``, or of the mpi4py communicator given; it is duplicated first.
 
     ``beside`` makes a second communicator of the same ranks, for a background thread that overlaps its calls
-    with those of the first. ``nodes`` treats equal shares of the ranks as simulated nodes.
+    with those of the first. ``nodes`` treats equal shares of the ranks as simulated nodes. ``clock`` counts
+    its waits: for a group the clock of what it was made of.
     """
 
     name = "mpi"
@@ -45,13 +46,15 @@ class MpiCommunicator(Communicator):
     """"shared", "messages" or "hierarchical"; None chooses by where the ranks are."""
 
     def __init__(
-        self, comm: MpiComm = None, *, beside: MpiCommunicator | None = None, nodes: int | None = None
-    ) -> None:
+        self, comm: MpiComm = None, *, beside: MpiCommunicator | None = None, nodes: int | None = None,
+        clock: engine.Clock | None = None,
+    ) -> None:  # fmt: skip
         self._mpi = load_mpi()
         self._comm = (self._mpi.COMM_WORLD if comm is None else comm).Dup()
         node = self._comm.Split_type(self._mpi.COMM_TYPE_SHARED)
         super().__init__(self._comm.Get_rank(), self._comm.Get_size(), node.Get_rank(), node.Get_size())
         background = beside is not None
+        self.kept[engine.Clock] = clock = engine.Clock() if clock is None else clock
         self._calls = 0
         self._nodes = nodes
         self._position = -1
@@ -59,10 +62,12 @@ class MpiCommunicator(Communicator):
         self._progress: Progress | None = None
         self.survives = self.transport in (None, "messages") and fault_tolerance.available(self._mpi)
         messaging = fault_tolerance.FaultTolerantComm(self._mpi, self._comm) if self.survives else self._comm
-        self._messages = Messages(self._mpi, messaging, background)
+        self._messages = Messages(self._mpi, messaging, background, clock)
         self.node = self._number_node(node)
         unlink_segments(node)
-        self._node = transports.simulate(self._comm, node, nodes)
+        self._node, simulated = transports.simulate(self._comm, node, nodes)
+        if simulated is not None:
+            self.kept["simulated node"] = simulated
         self._windows: Windows = Windows(self._mpi, self._node) if beside is None else beside._windows
         transport = transports.choose(
             self._mpi, self._comm, self._node, "messages" if self.survives else self.transport
@@ -78,7 +83,7 @@ class MpiCommunicator(Communicator):
         self._memory: SharedMemory | None = None
         self._agreements = engine.Agreements()
         if transport == "shared":
-            self._memory = memory = transports.shared(self._mpi, self._node, self._windows, background)
+            self._memory = memory = transports.shared(self._mpi, self._node, self._windows, background, clock)
             self._reducer = self._mover = memory
             self._compare = memory.barrier.compare
         elif transport == "hierarchical":
@@ -165,7 +170,7 @@ class MpiCommunicator(Communicator):
         """Queue ``perform`` for the progress thread, which calls it with a communicator of its own."""
         if self._progress is None:
             self._progress = Progress(type(self)(self._comm, beside=self, nodes=self._nodes))
-        return self._progress.start(result, perform, self.step)
+        return self._progress.start(result, perform, self.kept[engine.Clock], self.step)
 
     def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate in a shared window if reductions use shared memory and there is room, else privately."""
@@ -241,18 +246,18 @@ class MpiCommunicator(Communicator):
 
     def perform_send(self, source: np.ndarray, text: str, to: int, tag: int) -> engine.Work:
         """Start a nonblocking send (``MPI_Isend``)."""
-        return point_to_point.send(self._comm, source, text, to, tag)
+        return point_to_point.send(self.kept[engine.Clock], self._comm, source, text, to, tag)
 
     def perform_receive(self, target: np.ndarray, text: str, source: int, tag: int) -> engine.Work:
         """Start a nonblocking receive (``MPI_Irecv``)."""
-        return point_to_point.receive(self._comm, target, text, source, tag)
+        return point_to_point.receive(self.kept[engine.Clock], self._comm, target, text, source, tag)
 
     def perform_split(self, color: int | None, key: int) -> MpiCommunicator | None:
         """``MPI_Comm_split``."""
         part = self._comm.Split(self._mpi.UNDEFINED if color is None else color, key)
         if color is None:
             return None
-        group = type(self)(part)
+        group = type(self)(part, clock=self.kept[engine.Clock])
         part.Free()
         return group
 

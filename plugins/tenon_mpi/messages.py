@@ -30,12 +30,18 @@ IN_FLIGHT = 2
 
 
 class Messages:
-    """Collectives over the mpi4py communicator ``comm``; with ``background`` they sleep while they wait."""
+    """Collectives over the mpi4py communicator ``comm``; with ``background`` they sleep while they wait.
 
-    def __init__(self, mpi: Mpi, comm: MpiComm, background: bool = False) -> None:
+    ``clock`` counts how long ``compare`` waits for the other ranks.
+    """
+
+    def __init__(
+        self, mpi: Mpi, comm: MpiComm, background: bool = False, clock: engine.Clock | None = None
+    ) -> None:
         self._mpi = mpi
         self._comm = comm
         self._background = background
+        self._clock = engine.Clock() if clock is None else clock
         self._rank, self._size = comm.Get_rank(), comm.Get_size()
         # Reused: fresh buffers would be page-faulted at every call.
         self._received = [np.empty(0, np.uint8) for _ in range(IN_FLIGHT)]
@@ -48,7 +54,8 @@ class Messages:
         """
         proposed, agreed = self._proposed, self._agreed
         proposed[0], proposed[1] = word, -word
-        self._call("Allreduce", proposed, agreed, self._mpi.MAX)
+        with self._clock.waiting():
+            self._call("Allreduce", proposed, agreed, self._mpi.MAX)
         return bool(agreed[0] == -agreed[1])
 
     def all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:

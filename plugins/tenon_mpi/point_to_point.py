@@ -19,18 +19,25 @@ HEADER_BYTES = 256
 
 
 class Transfer(engine.Work):
-    """A nonblocking send or receive of ``array``, which ``requests`` transfer after the header."""
+    """A nonblocking send or receive of ``array``, which ``requests`` transfer after the header.
 
-    __slots__ = ("_header", "_requests")
+    ``clock`` counts how long it waits.
+    """
 
-    def __init__(self, array: np.ndarray, header: np.ndarray, requests: list[MpiRequest]) -> None:
+    __slots__ = ("_clock", "_header", "_requests")
+
+    def __init__(
+        self, clock: engine.Clock, array: np.ndarray, header: np.ndarray, requests: list[MpiRequest]
+    ) -> None:
         super().__init__(array)
-        self._header, self._requests = header, requests
+        self._clock, self._header, self._requests = clock, header, requests
 
     def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the array may be used."""
-        for request in self._requests:
-            request.Wait()
+        if self._requests:
+            with self._clock.waiting():
+                for request in self._requests:
+                    request.Wait()
         self._requests.clear()
         return self._result
 
@@ -45,17 +52,18 @@ class Reception(Transfer):
     __slots__ = ("_comm", "_problem", "_source", "_tag", "_text")
 
     def __init__(
-        self, array: np.ndarray, header: np.ndarray, requests: list[MpiRequest], comm: MpiComm,
-        text: str, source: int, tag: int,
+        self, clock: engine.Clock, array: np.ndarray, header: np.ndarray, requests: list[MpiRequest],
+        comm: MpiComm, text: str, source: int, tag: int,
     ) -> None:  # fmt: skip
-        super().__init__(array, header, requests)
+        super().__init__(clock, array, header, requests)
         self._comm, self._text, self._source, self._tag = comm, text, source, tag
         self._problem: str | None = None
 
     def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the array may be used; CollectiveMismatchError if the sender's description differs."""
         if self._requests:
-            self._requests[0].Wait()
+            with self._clock.waiting():
+                self._requests[0].Wait()
             sent = _described(self._header)
             if sent != _described(_header(self._text, 0)):
                 self._problem = sent
@@ -78,22 +86,24 @@ class Reception(Transfer):
         self._requests.clear()
 
 
-def send(comm: MpiComm, source: np.ndarray, text: str, to: int, tag: int) -> Transfer:
-    """Start a nonblocking send (``MPI_Isend``) of flat ``source``."""
+def send(clock: engine.Clock, comm: MpiComm, source: np.ndarray, text: str, to: int, tag: int) -> Transfer:
+    """Start a nonblocking send (``MPI_Isend``) of flat ``source`` whose wait ``clock`` counts."""
     data = source.view(np.uint8)
     header = _header(text, data.size)
     requests = [comm.Isend(header, to, 2 * tag)]
     requests += [comm.Isend(data[start:stop], to, 2 * tag + 1) for start, stop in pieces(data.size, 1)]
-    return Transfer(source, header, requests)
+    return Transfer(clock, source, header, requests)
 
 
-def receive(comm: MpiComm, target: np.ndarray, text: str, source: int, tag: int) -> Transfer:
-    """Start a nonblocking receive (``MPI_Irecv``) into flat ``target``."""
+def receive(
+    clock: engine.Clock, comm: MpiComm, target: np.ndarray, text: str, source: int, tag: int
+) -> Transfer:
+    """Start a nonblocking receive (``MPI_Irecv``) into flat ``target``, as ``send`` does."""
     header = np.zeros(HEADER_BYTES, np.uint8)
     data = target.view(np.uint8)
     requests = [comm.Irecv(header, source, 2 * tag)]
     requests += [comm.Irecv(data[start:stop], source, 2 * tag + 1) for start, stop in pieces(data.size, 1)]
-    return Reception(target, header, requests, comm, text, source, tag)
+    return Reception(clock, target, header, requests, comm, text, source, tag)
 
 
 def _header(text: str, size: int) -> np.ndarray:

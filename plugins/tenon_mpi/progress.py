@@ -30,9 +30,9 @@ class Progress:
         self._thread = threading.Thread(target=self._work, name="tenon-mpi progress", daemon=True)
         self._thread.start()
 
-    def start(self, result: np.ndarray, perform: Perform, step: int | None) -> Pending:
-        """Queue ``perform(communicator)`` and return the handle of its ``result``."""
-        pending = Pending(result, perform, step)
+    def start(self, result: np.ndarray, perform: Perform, clock: engine.Clock, step: int | None) -> Pending:
+        """Queue ``perform(communicator)`` and return its handle, of ``result``; ``clock`` times its wait."""
+        pending = Pending(result, perform, clock, step)
         self._jobs.put(pending)
         return pending
 
@@ -49,12 +49,12 @@ class Progress:
 class Pending(engine.Work):
     """A queued collective; ``wait`` raises the exception that it raised in the progress thread."""
 
-    __slots__ = ("_done", "_error", "_perform", "_step")
+    __slots__ = ("_clock", "_done", "_error", "_perform", "_step")
 
-    def __init__(self, result: np.ndarray, perform: Perform, step: int | None) -> None:
+    def __init__(self, result: np.ndarray, perform: Perform, clock: engine.Clock, step: int | None) -> None:
         super().__init__(result)
         self._perform: Perform | None = perform
-        self._step = step
+        self._clock, self._step = clock, step
         self._done = threading.Event()
         self._error: Exception | None = None
 
@@ -71,7 +71,9 @@ class Pending(engine.Work):
 
     def wait(self, timeout: object = None) -> np.ndarray:
         """Block until the collective has completed and return its result."""
-        self._done.wait()
+        if not self._done.is_set():
+            with self._clock.waiting():
+                self._done.wait()
         if self._error is not None:
             raise self._error
         return self._result

@@ -40,6 +40,7 @@ class SharedMemory:
 
     ``between``, if given, is called with each slice that this rank has reduced over the node, in accumulator
     dtype, before it is published: ``transports.hierarchical`` reduces it over the nodes there.
+    ``clock`` counts how long this rank waits.
     ``total`` is the number of ranks that a mean divides by.
     """
 
@@ -51,6 +52,7 @@ class SharedMemory:
         total: int,
         between: Between | None = None,
         background: bool = False,
+        clock: engine.Clock | None = None,
     ) -> None:
         self._rank, self._size = node.Get_rank(), node.Get_size()
         self._total, self._between = total, between
@@ -63,7 +65,7 @@ class SharedMemory:
         self._window_slices: dict[tuple[int, int, np.dtype], list[np.ndarray]] = {}
         self._staged: tuple[int, list[np.ndarray]] = -1, []
         lines = [row[:LINE].data.cast("q") for row in stage.rows]
-        self.barrier = SharedBarrier(lines, self._rank, stage.fence, background)
+        self.barrier = SharedBarrier(lines, self._rank, stage.fence, background, clock)
         node.Barrier()  # Every rank has written its PID into its line.
 
     def all_reduce(self, source: np.ndarray, target: np.ndarray, op: engine.ReduceOp) -> None:

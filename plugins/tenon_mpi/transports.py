@@ -44,8 +44,9 @@ class Mover(Protocol):
         """Reduce the rows that belong to this rank, one from each rank, into ``target``."""
 
 
-def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> MpiComm:
-    """Return the communicator of this rank's node, or of its share if the ranks are split into ``count``.
+def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> tuple[MpiComm, int | None]:
+    """Return the communicator of this rank's node and None, or those of its share if the ranks are split into
+    ``count``, and the index of the share.
 
     ``count`` defaults to ``TENON_MPI_NODES``. ConfigError if a share would span several hosts.
     """
@@ -53,15 +54,16 @@ def simulate(comm: MpiComm, node: MpiComm, count: int | None) -> MpiComm:
     if count is None and text is not None:
         count = int(text) if text.isdecimal() else 0
     if count is None:
-        return node
+        return node, None
     if count < 1:
         raise errors.ConfigError(f"TENON_MPI_NODES={text!r} is not a number of nodes. Give one, or unset it.")
-    part = comm.Split(comm.Get_rank() * count // comm.Get_size(), comm.Get_rank())
+    index = comm.Get_rank() * count // comm.Get_size()
+    part = comm.Split(index, comm.Get_rank())
     if part.Get_size() > node.Get_size():
         raise errors.ConfigError(
             f"{count} simulated nodes would join ranks of several hosts in one node. Unset TENON_MPI_NODES."
         )
-    return part
+    return part, index
 
 
 def choose(mpi: Mpi, comm: MpiComm, node: MpiComm, requested: str | None) -> str:
@@ -112,9 +114,9 @@ def choose_among(sizes: np.ndarray, requested: str | None) -> str:
     return "hierarchical" if uniform and sizes[0] > 1 else "messages"
 
 
-def shared(mpi: Mpi, node: MpiComm, windows: Windows, background: bool) -> SharedMemory:
+def shared(mpi: Mpi, node: MpiComm, windows: Windows, background: bool, clock: engine.Clock) -> SharedMemory:
     """Return a transport of collectives in shared memory, for ranks that are all on one node."""
-    return SharedMemory(mpi, node, windows, node.Get_size(), background=background)
+    return SharedMemory(mpi, node, windows, node.Get_size(), background=background, clock=clock)
 
 
 def hierarchical(mpi: Mpi, comm: MpiComm, node: MpiComm, windows: Windows, background: bool) -> SharedMemory:

@@ -168,7 +168,7 @@ class Watched:
             self.poll.register(descriptor, select.EPOLLIN)
         for rank, process in enumerate(self.processes):
             os.close(ends[rank][1])
-            beat = Heartbeat(time.monotonic_ns(), 3, 0, 7, process.pid, 0, "barrier", "  a.py:3 in f")
+            beat = Heartbeat(time.monotonic_ns(), 3, 0, 7, process.pid, call="barrier", stack="  a.py:3 in f")
             self.beats.write(rank, beat)
             assert process.stdout.readline() == b"runs\n"
         self.beats.folder = str(folder)

@@ -18,7 +18,7 @@ from tenon.data.collate import Batch
 from tenon.data.dataset import T_co
 from tenon.data.sampler import BatchSampler, State
 from tenon.data.serving import ENDED, FAILED, batch_of, next_batch
-from tenon.engine.watchers import WATCHERS
+from tenon.distributed.communication.clock import reading
 from tenon.errors import TenonWarning, WorkerError
 from tenon.random import random_
 from tenon.tensors.pytree import tree_map
@@ -141,11 +141,8 @@ class Iteration(Generic[T_co]):
         if self._broken is not None:
             raise self._broken
         try:
-            if WATCHERS.span is None:
+            with reading(type(self).__name__):
                 batch = self._next()
-            else:
-                with WATCHERS.span(f"enumerate(DataLoader)#{type(self).__name__}.__next__", "data"):
-                    batch = self._next()
         except StopIteration:
             self.progress.done = True
             self.abandon()

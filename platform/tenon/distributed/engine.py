@@ -13,6 +13,7 @@ from tenon.distributed.communication.calls import (
     mismatch,
     settle,
 )
+from tenon.distributed.communication.clock import Clock
 from tenon.distributed.communication.objects import encode
 from tenon.distributed.communication.reduction import (
     ReduceOp,
@@ -35,6 +36,7 @@ __all__ = [
     "Array",
     "Arrays",
     "Call",
+    "Clock",
     "ReduceOp",
     "Traffic",
     "Work",

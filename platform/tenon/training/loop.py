@@ -257,6 +257,7 @@ def _train_epoch(
         session.samples_seen += len(indices)
         meter.count(len(indices))
         reporter.advance(session.epoch + 1, loss)
+        reporter.report_slow_ranks(session.step)
         if session.step % config.log.every == 0:
             reporter.report(metrics, session.step)
         if any(signalled):

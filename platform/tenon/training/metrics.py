@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tenon.distributed.processes import slow_ranks
 from tenon.plugins.manager import host
 from tenon.training import lock
 from tenon.training.terminal import Screen
@@ -38,6 +40,7 @@ class Reporter:
     def __init__(self, folder: Path, steps_per_epoch: int, epochs: int, done: int) -> None:
         self._folder = Path(os.path.realpath(folder))
         self._metrics = MetricsFile(folder / "metrics.jsonl")
+        self._slow = slow_ranks.Listener()
         self.console = Screen()
         self._progress = Progress(
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}"),
@@ -59,6 +62,7 @@ class Reporter:
         )
 
     def __enter__(self) -> Reporter:
+        self._slow.start()
         self._progress.start()
         return self
 
@@ -66,6 +70,7 @@ class Reporter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._progress.stop()
+        self._slow.stop()
         self._metrics.close()
 
     def line(self, text: str) -> None:
@@ -76,11 +81,18 @@ class Reporter:
         """Advance the progress bar by one step."""
         self._progress.update(self._task, advance=1, epoch=epoch, status=f"loss {loss:.4f}")
 
-    def report(self, metrics: Mapping[str, float], step: int) -> None:
-        """Write ``metrics`` to the file and pass them to plugins; TrainingError if the folder was lost."""
+    def report(self, metrics: Mapping[str, float | str], step: int) -> None:
+        """Write ``metrics`` to the file, and numbers to plugins; TrainingError if the folder was lost."""
         lock.check_if_late(self._folder)
         self._metrics.write({"step": step, "time": round(time.time(), 3), **metrics})
-        host().hook.tenon_report(metrics=dict(metrics), step=step)
+        numbers = {name: value for name, value in metrics.items() if not isinstance(value, str)}
+        host().hook.tenon_report(metrics=numbers, step=step)
+
+    def report_slow_ranks(self, step: int) -> None:
+        """Print and report what has been found of slow ranks since the last call."""
+        for found in self._slow.take():
+            self.line(escape(found.text))
+            self.report(found.record, step)
 
 
 class SilentReporter:
@@ -100,5 +112,8 @@ class SilentReporter:
     def advance(self, epoch: int, loss: float) -> None:
         """Do nothing."""
 
-    def report(self, metrics: Mapping[str, float], step: int) -> None:
+    def report(self, metrics: Mapping[str, float | str], step: int) -> None:
+        """Do nothing."""
+
+    def report_slow_ranks(self, step: int) -> None:
         """Do nothing."""

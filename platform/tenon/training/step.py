@@ -20,13 +20,13 @@ from tenon.amp import GradScaler, autocast
 from tenon.data.collate import fetch
 from tenon.data.dataset import Source
 from tenon.device import Device
+from tenon.distributed.communication.clock import reading
 from tenon.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 from tenon.distributed.replicas.accumulation import MASKED, sum_and_count
 from tenon.distributed.replicas.gradients import GradientSynchronizer
 from tenon.distributed.replicas.shard_steps import ShardSteps
 from tenon.distributed.sampler import reduce_sum_count
 from tenon.engine.types import Nested
-from tenon.engine.watchers import WATCHERS
 from tenon.errors import TrainingError
 from tenon.nn.module import Module
 from tenon.nn.utils.clip_grad import clip_grad_norm_
@@ -172,7 +172,7 @@ def accumulate_shards(session: Session, shards: ShardSteps, indices: Sequence[in
 
 def _loss(session: Session, samples: Sequence[int]) -> tuple[Tensor, float]:
     """Sum and count of the losses of the training samples at the indices ``samples``."""
-    with WATCHERS.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
+    with reading("fetch"):
         inputs, targets = unpack(to_device(fetch(session.data.train, samples), session))
     with autocasting(session):
         loss_sum, counted = sum_and_count(session.loss, session.model(inputs), targets)

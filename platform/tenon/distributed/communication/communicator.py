@@ -256,7 +256,7 @@ class Communicator(SeveralArrays, ABC):
 
     def beside(self) -> Communicator | None:
         """A communicator of the same ranks for another thread; None if that cannot be. Collective."""
-        return self.split(0, self.rank)
+        return type(self).split(self, 0, self.rank)  # Not the instance's, which would be timed: see clock.py.
 
     def allocate(self, count: int, dtype: np.dtype) -> np.ndarray:
         """Allocate zeros in memory that this engine reduces fastest; collective, with equal arguments."""

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from tenon.distributed.communication.clock import clock_of
 from tenon.distributed.messages.process_group import Group
 from tenon.distributed.pipelining import orders
 from tenon.distributed.pipelining.actions import Order
@@ -62,6 +63,8 @@ class PipelineSchedule(ABC):
         first = stages[0]
         self._group: Group = first.group
         self._ranks, self._rank, self._count = first.group_size, first.group_rank, first.num_stages
+        if (clock := clock_of(first.group)) is not None:
+            clock.stage = 1 + self._rank  # Ranks of other stages wait for this one by nature.
         self.n_microbatches = n_microbatches
         self.loss_fn = loss_fn
         self.scale_grads = scale_grads

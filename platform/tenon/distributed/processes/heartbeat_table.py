@@ -24,8 +24,9 @@ ROW = 2048
 CRASH = 1 << 16
 """Bytes of a rank's area for its crash."""
 NO_STEP = -1
-_HEADER = struct.Struct("<6qHH")
-_CALL = 256
+_HEADER = struct.Struct("<12qHHH")
+_CALL, _PLACE = 256, 256
+"""Bytes of the longest texts."""
 _STEP = 24
 _ENDED = 40
 _REPORTED, _FOLDER = 0, 8
@@ -47,10 +48,24 @@ class Heartbeat:
     process: int = 0
     ended: int = 0
     """1 once the rank's program has ended."""
+    waits: int = 0
+    """The number of waits for other ranks that the rank has begun, in collectives of all groups."""
+    waited: int = 0
+    """Nanoseconds in these waits."""
+    data: int = 0
+    """Nanoseconds in which the rank has read data."""
+    processor: int = 0
+    """Nanoseconds of processor time of the process, summed over its threads."""
+    queued: int = 0
+    """Nanoseconds in which the main thread waited for a core; 0 where the system does not count them."""
+    stage: int = 0
+    """``Clock.stage``: what the rank computes."""
     call: str = ""
     """The rank's last collective call."""
     stack: str = ""
     """The innermost frames of the rank's Python program, outside of the call."""
+    place: str = ""
+    """The innermost frame of the user's own code, if it is in no collective call."""
 
 
 class HeartbeatTable:
@@ -67,13 +82,14 @@ class HeartbeatTable:
 
     def write(self, rank: int, beat: Heartbeat) -> None:
         """Write ``beat`` into the row of ``rank``; long texts are truncated."""
-        call = beat.call.encode()[:_CALL]
-        stack = beat.stack.encode()[: ROW - _HEADER.size - _CALL]
+        call, place = beat.call.encode()[:_CALL], beat.place.encode()[:_PLACE]
+        stack = beat.stack.encode()[: ROW - _HEADER.size - _CALL - _PLACE]
         head = _HEADER.pack(
-            beat.time, beat.calls, beat.waiting, beat.step, beat.process, beat.ended, len(call), len(stack)
-        )
+            beat.time, beat.calls, beat.waiting, beat.step, beat.process, beat.ended, beat.waits, beat.waited,
+            beat.data, beat.processor, beat.queued, beat.stage, len(call), len(stack), len(place),
+        )  # fmt: skip
         start = HEAD + rank * ROW
-        data = head + call + stack
+        data = head + call + stack + place
         self._memory[start : start + len(data)] = data
 
     def write_step(self, rank: int, step: int) -> None:
@@ -168,9 +184,10 @@ def have_ended(message: bytes) -> bool:
 
 def unpack(row: bytes) -> Heartbeat:
     """The heartbeat in a row."""
-    *numbers, call, stack = _HEADER.unpack_from(row)
+    *numbers, call, stack, place = _HEADER.unpack_from(row)
     text = row[_HEADER.size :]
     beat = Heartbeat(*numbers)
     beat.call = text[:call].decode(errors="replace")
     beat.stack = text[call : call + stack].decode(errors="replace")
+    beat.place = text[call + stack : call + stack + place].decode(errors="replace")
     return beat

@@ -17,18 +17,22 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn, TypeAlias
 
 import numpy as np
 
 from tenon.config import Config
 from tenon.distributed.communication.calls import Call, format_ranks
+from tenon.distributed.communication.clock import Clock, clock_of
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
+from tenon.distributed.processes import slow_ranks, stragglers
 from tenon.distributed.processes.heartbeat_table import NO_STEP, Heartbeat, HeartbeatTable, have_ended
 from tenon.distributed.processes.heartbeats import create_table
+from tenon.distributed.processes.own_code import is_own
 from tenon.distributed.processes.report import describe_exit
+from tenon.distributed.processes.run_queue import RunQueue
 from tenon.errors import ConfigError
 
 DEFAULT = 600.0
@@ -48,6 +52,7 @@ class Watchdog:
     """Watches the thread that uses ``communicator``; ``fail(report, status)`` ends the job.
 
     ``node`` makes a table of its own for simulated hosts. A ``limit`` of 0 only records what the rank does.
+    ``slow`` are settings of the search for slow ranks, whose ``members`` are given to the rank that judges.
     """
 
     def __init__(
@@ -57,9 +62,15 @@ class Watchdog:
         fail: Fail,
         node: int | None = None,
         table: HeartbeatTable | None = None,
+        slow: stragglers.Settings | None = None,
+        members: Sequence[stragglers.Member] = (),
     ) -> None:
         self.limit = limit
         self.period = min(max(limit / 20, SHORTEST), LONGEST) if limit else LONGEST
+        self._judge = None
+        if slow is not None and slow.threshold:
+            self.period = min(self.period, max(slow.window / stragglers.SAMPLES, SHORTEST))
+            self._judge = stragglers.Stragglers(members, slow) if members else None
         self._communicator = communicator
         self._fail = fail
         self._inside = _collective_modules(communicator)
@@ -69,14 +80,20 @@ class Watchdog:
         self._leaders = sorted(set(self._table.leaders))
         leads = communicator.rank in self._leaders
         self._leader_group = communicator.split(0 if leads else None) if len(self._leaders) > 1 else None
+        if self._leader_group is not None:
+            self._leader_group.kept[Clock] = Clock()  # Another thread uses it.
         self._call: Call | None = None
         self._previous_call: tuple[Call, int | None] | None = None
         self._calls = 0
         self._step = communicator.step
         self._thread_id = threading.get_ident()
         self._beat = Heartbeat(process=os.getpid())
+        self._clock = clock_of(communicator) or Clock()
+        self._queue = RunQueue()
         self._armed = True
         self._stopping = threading.Event()
+        if clock_of(communicator) is None:
+            self._clock.follow(communicator)
         self._record_calls()
         self._threads = [threading.Thread(target=self._watch, name="watchdog", daemon=True)]
         if self._leader_group is not None:
@@ -124,6 +141,9 @@ class Watchdog:
         while not self._stopping.wait(self.period):
             beat = self._observe()
             self._table.write(self._communicator.rank, beat)
+            if self._judge is not None and self._armed:
+                for found in self._judge.observe(self._all_beats()):
+                    slow_ranks.say(found)
             if self.limit and self._armed and beat.waiting and beat.time - beat.waiting > self.limit * 1e9:
                 self._fail(self._report(beat), STALLED)
             if self.limit and not self._armed and (silent := self._silent(beat.time)):
@@ -131,9 +151,12 @@ class Watchdog:
         self._beat.ended = 1
         self._table.write(self._communicator.rank, self._beat)
 
+    def _all_beats(self) -> list[Heartbeat]:
+        return [self._table.read(rank) for rank in range(self._communicator.size)]
+
     def _silent(self, now: int) -> list[int]:
         """The ranks whose programs go on, but which have sent no heartbeat for longer than the limit."""
-        beats = [self._table.read(rank) for rank in range(self._communicator.size)]
+        beats = self._all_beats()
         limit = max(self.limit, LATE_LIMIT) * 1e9
         return [r for r, b in enumerate(beats) if b.time and not b.ended and now - b.time > limit]
 
@@ -150,16 +173,23 @@ class Watchdog:
     def _observe(self) -> Heartbeat:
         """This rank's heartbeat, updated to the current time."""
         beat, now = self._beat, time.monotonic_ns()
+        beat.waits, beat.waited, beat.data = self._clock.read()
+        beat.processor, beat.queued = time.process_time_ns(), self._queue.read()
+        beat.stage = self._clock.stage
         frame = sys._current_frames().get(self._thread_id)
         lines: list[str] = []
-        inside = False
+        inside, place = False, ""
         while frame is not None:
             name = frame.f_globals.get("__name__", "")
             if name in self._inside or name.partition(".")[0] in self._inside:
                 inside = True
-            elif len(lines) < FRAMES and name != __name__:
+            elif name != __name__ and (len(lines) < FRAMES or not place):
                 code = frame.f_code
-                lines.append(f"  {code.co_filename}:{frame.f_lineno} in {code.co_name}")
+                line = f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
+                if len(lines) < FRAMES:
+                    lines.append(f"  {line}")
+                if not place and is_own(name, code.co_filename):
+                    place = line
             frame = frame.f_back
         same_call = inside and beat.waiting and beat.calls == self._calls
         beat.waiting = beat.waiting if same_call else now * inside
@@ -168,12 +198,13 @@ class Watchdog:
         beat.step = NO_STEP if step is None else step
         beat.call = "" if self._call is None else self._call.describe(step)
         beat.stack = "\n".join(lines)
+        beat.place = place or (lines[0].strip() if lines else "")
         return beat
 
     def _report(self, own: Heartbeat) -> str:
         """The report of this rank's wait: the ranks in its call, then up to 8 that are missing there."""
         communicator, now = self._communicator, own.time
-        beats = [self._table.read(rank) for rank in range(communicator.size)]
+        beats = self._all_beats()
         silent = {rank for rank, beat in enumerate(beats) if now - beat.time > self.limit * 5e8}
         furthest = max(beat.calls for beat in beats)
         arrived = [r for r, b in enumerate(beats) if b.waiting and b.calls == furthest and r not in silent]
@@ -262,10 +293,15 @@ def _process_state(process: int) -> str:
 
 
 def start(communicator: Communicator, fail: Fail, config: Config, table: HeartbeatTable) -> Watchdog:
-    """Start the watchdog with rank 0's limit; with 0 it records heartbeats only. Collective."""
-    own = limit_in(config)
-    limit = float(decode(communicator.all_gather_bytes(encode(own), name="watchdog")[0]))
-    return Watchdog(communicator, limit, fail, table=table).start()
+    """Start the watchdog with rank 0's settings; with a limit of 0 it records heartbeats only. Collective."""
+    slow = stragglers.settings_in(config)
+    node = communicator.kept.get("simulated node", communicator.node)
+    own = encode([limit_in(config), slow.threshold, slow.window, communicator.host, node])
+    found = [decode(each) for each in communicator.all_gather_bytes(own, name="watchdog")]
+    limit, threshold, window = found[0][:3]
+    slow = stragglers.Settings(threshold, window)
+    members = [stragglers.Member(host, node) for *_, host, node in found] if communicator.rank == 0 else ()
+    return Watchdog(communicator, limit, fail, table=table, slow=slow, members=members).start()
 
 
 def limit_in(config: Config) -> float:

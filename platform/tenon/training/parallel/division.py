@@ -12,10 +12,10 @@ import numpy as np
 
 from tenon.data.collate import fetch
 from tenon.data.dataset import Source
+from tenon.distributed.communication.clock import reading
 from tenon.distributed.replicas.accumulation import sum_and_count
 from tenon.distributed.tensor import DTensor, Replicate
 from tenon.engine.types import Nested
-from tenon.engine.watchers import WATCHERS
 from tenon.errors import TrainingError
 from tenon.nn.module import Module
 from tenon.nn.utils.clip_grad import clip_grad_norm_, get_total_norm
@@ -97,7 +97,7 @@ class Division(ABC):
     ) -> tuple[Nested, Nested]:
         """Inputs and targets of ``samples``, the same on all ranks that compute them. Collective."""
         found = None
-        with WATCHERS.spanning("enumerate(DataLoader)#fetch.__next__", "data"):
+        with reading("fetch"):
             if self.mesh.team.rank == 0:
                 found = fetch(dataset, samples)
             return unpack(to_device(send_batch(self.mesh.team, found), session))
