@@ -33,9 +33,8 @@ def check(messages, deviating, kinds, excepted=()):
     return len(found)
 
 
-@pytest.mark.parametrize(
-    ("size", "deviating", "again"), [pytest.param(3, 2, False, marks=pytest.mark.slow), (2, 0, True)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("size", "deviating", "again"), [(3, 2, False), (2, 0, True)])
 def test_another_order_is_found_in_every_kind_of_program_at_first_and_later(size, deviating, again):
     kinds = [kind for kind in swaps.SWAPS if kind != swaps.COMPILED]
 

@@ -354,6 +354,7 @@ def test_what_counts_compare_runs_without_valgrind_and_its_absence_is_explained(
     assert without.returncode == 1 and "Install it" in without.stderr
 
 
+@pytest.mark.slow
 def test_the_dashboard_shows_a_large_run_and_says_how_soon(tmp_path):
     pytest.importorskip("tensorboard")
 

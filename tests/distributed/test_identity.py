@@ -126,6 +126,7 @@ def test_items_of_ones_own_are_legal_until_two_ranks_have_them_in_opposite_order
         settle_items(2002, 0, 2, 2)
 
 
+@pytest.mark.slow
 def test_old_differences_are_dropped_so_that_their_number_is_bounded():
     orders, here = Orders(), [Place("loop.py:1 train", 3, 4, "dist.all_reduce(values[i])")]
 

@@ -268,6 +268,7 @@ def test_names_of_the_block_that_pickles_and_programs_have_stay_importable():
     assert pickle.loads(pickle.dumps(Join)) is Join
 
 
+@pytest.mark.slow
 def test_data_parallel_needs_the_plugin_for_join_alone():
     code = """
         import tenon

@@ -66,6 +66,7 @@ def test_ranks_use_one_blas_thread_each_whatever_is_imported_first(first):
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_an_openblas_that_was_loaded_first_is_told_its_share():
     code = (
         "import numpy, ctypes\n"
@@ -99,9 +100,8 @@ def test_a_number_of_threads_that_is_none_is_refused(text):
         limit_threads(None, {"TENON_NUM_THREADS": text})
 
 
-@pytest.mark.parametrize(
-    "first", [pytest.param("", marks=pytest.mark.slow), "import numpy; "], ids=["tenon-first", "numpy-first"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["", "import numpy; "], ids=["tenon-first", "numpy-first"])
 def test_tenon_num_threads_holds_in_a_single_process(first):
     code = first + "import tenon; print(tenon.get_num_threads(), tenon.config.DECIDED['threads'])"
     environment = {**os.environ, "TENON_NUM_THREADS": "1", "OMP_NUM_THREADS": "2"}

@@ -77,6 +77,7 @@ def test_a_rank_that_is_late_by_less_ends_nothing(tmp_path, kind, hosts, limit):
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_a_time_that_is_not_a_number_is_refused():
     done = launch(2, ["-c", "import tenon.distributed as d; d.get_rank()"], TENON_WATCHDOG="soon")
 

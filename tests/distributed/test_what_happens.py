@@ -20,7 +20,7 @@ pytestmark = pytest.mark.mpi
 
 
 #: Rows of a rank that fails, one that hangs, and of a training run; CI runs all.
-ALWAYS = {"hang", "train_exception"}
+ALWAYS = {"hang"}
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def test_first_steps_learns_and_reloads(tmp_path):
     assert abs(float(done.stdout.rsplit(maxsplit=1)[1]) - 4) < 0.3
 
 
+@pytest.mark.slow
 def test_a_pass_over_a_traced_model_leaves_no_batch_norm(tmp_path):
     done = run([sys.executable, str(EXAMPLES / "fx_conv_bn_fusion.py")], tmp_path)
 

@@ -65,7 +65,8 @@ def test_hyperparameters_are_a_run_of_their_own(tmp_path):
     assert "_hparams_/experiment" in str(read(tmp_path / "first").summary_metadata)
 
 
-@pytest.mark.parametrize("folder", [pytest.param("named", marks=pytest.mark.slow), None])
+@pytest.mark.slow
+@pytest.mark.parametrize("folder", ["named", None])
 def test_a_writer_that_nobody_closes_has_written_all_when_python_ends(tmp_path, folder):
     code = (
         "from tenon.utils.tensorboard import SummaryWriter\n"

@@ -233,6 +233,7 @@ def namespaces_that_fail(check, environment):
     return done.stdout.split(), done.stderr
 
 
+@pytest.mark.slow
 def test_missing_modules_of_pytorch_are_errors_that_say_where_they_come_from():
     check = """
         def check(name):

@@ -34,11 +34,8 @@ CHOICES = {
 }
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [pytest.param(each, marks=[pytest.mark.slow] if len(each) > 1 else []) for each in CHOICES],
-    ids=" ".join,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", CHOICES, ids=" ".join)
 def test_a_run_takes_what_it_is_for(arguments, tmp_path):
     shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_all.py").write_text(TESTS)
@@ -180,6 +177,7 @@ def test_ci_runs_the_readmes_command_and_then_what_that_leaves_out():
 REPORT = "import sys, pytest; pytest.main(sys.argv[1:]); print(*sorted({name.split('.')[0] for name in sys.modules}))"
 
 
+@pytest.mark.slow
 def test_a_file_of_one_test_loads_no_compiler_no_browser_and_no_other_library(tmp_path):
     shutil.copy(TOP / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_one.py").write_text("def test_one(): pass")

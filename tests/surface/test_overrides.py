@@ -315,6 +315,7 @@ x.sin()
     assert run.stdout.split() == ["remainder", "sin"]
 
 
+@pytest.mark.slow
 def test_functions_notice_the_first_object_that_overrides_them_wherever_it_is_in_a_fresh_process():
     program = """
 import os, tenon

@@ -155,6 +155,7 @@ def registered():
     manager.unregister("reference-target")
 
 
+@pytest.mark.slow
 def test_a_compressed_model_is_exported(run, tmp_path):
     done = call("compress", run, "--quantize", "int8-dynamic")
     assert done.exit_code == 0, done.output

@@ -83,14 +83,8 @@ def test_a_rank_that_is_killed_before_any_has_imported_tenon_is_named(tmp_path, 
     assert time.monotonic() - began < 50  # the other rank sleeps for 60 s
 
 
-@pytest.mark.parametrize(
-    ("how", "status", "dying"),
-    [
-        ("exit", 3, "1"),
-        pytest.param("exit", 3, "0", marks=pytest.mark.slow),
-        pytest.param("raise", 1, "1", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "status", "dying"), [("exit", 3, "1"), ("exit", 3, "0"), ("raise", 1, "1")])
 def test_a_rank_that_exits_before_its_import_is_named_and_ends_the_others(tmp_path, how, status, dying):
     done = run(tmp_path, how, dying)
 

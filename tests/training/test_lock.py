@@ -185,6 +185,7 @@ def test_a_forked_child_does_not_have_the_lock_of_its_parent(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_refused_and_nothing_is_left(tmp_path):
     program = (
         "import resource; from pathlib import Path; from tenon.training import lock; from tenon.errors import TrainingError\n"

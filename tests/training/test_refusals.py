@@ -103,6 +103,7 @@ def test_a_mistake_of_one_rank_ends_the_others(project):
     assert not (project.folder / "runs").exists()
 
 
+@pytest.mark.slow
 def test_an_error_in_the_users_model_is_shown_whole(project):
     (project.folder / "small.py").write_text("import a_library_that_is_missing\n")
 

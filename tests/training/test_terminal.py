@@ -34,7 +34,8 @@ def on_a_terminal(project, ranks, columns):
     return shown.decode()
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_terminal_shows_one_progress_bar_of_its_width(project, ranks):
     shown = on_a_terminal(project, ranks, columns=70)
 

@@ -80,7 +80,8 @@ def test_a_resumed_run_ends_where_the_uninterrupted_one_does(project, finished, 
     assert resumed.final["samples_seen"] == whole.final["samples_seen"]
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(project, ranks):
     command = project.command("my.toml", "--set", "epochs=100000", ranks=ranks)
     process = subprocess.Popen(
@@ -140,6 +141,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(project, finishe
     assert newest.name in done.err
 
 
+@pytest.mark.slow
 def test_event_files_hold_what_the_metrics_hold(project):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     run = project.train("my.toml", "--set", "log.every=1")

@@ -178,6 +178,7 @@ def test_a_hostile_manifest(folder, change):
         dcp.load_whole(checkpoint_id=folder)
 
 
+@pytest.mark.slow
 def test_many_chunks_are_checked_in_linear_time(folder):
     def change(document):
         chunks = [[[0, 0], [1, 1], 0, "x"]] * 20_000

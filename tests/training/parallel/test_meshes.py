@@ -14,7 +14,7 @@ def check(blocky, whole, ranks, sizes, *options, tolerance=2e-5):
 
 
 SIZES = [
-    (2, {"shard": 2}),
+    pytest.param(2, {"shard": 2}, marks=pytest.mark.slow),
     pytest.param(2, {"tensor": 2}, marks=pytest.mark.slow),
     pytest.param(2, {"pipeline": 2}, marks=pytest.mark.slow),
     pytest.param(2, {"shard": -1, "reshard": "false"}, marks=pytest.mark.slow),
