@@ -89,3 +89,17 @@ def test_a_rank_that_is_killed_on_another_host_ends_the_job_on_all(hosts, folder
     assert job.returncode in (9, 255) and "EXIT CODE: 9" in output, output + errors
     assert in_time(took, LIMIT)
     assert hosts.ranks("node1") == hosts.ranks("node2") == []
+
+
+def test_a_host_whose_ranks_are_slow_is_named(hosts, folder):
+    slow = [part for rank in (2, 3) for part in ("--inject", f"rank={rank} step=50 slow=0.3")]
+    command = ["mpirun", "-f", "hosts", "-n", "4", "tenon", "train", "digits", "--run", "run"]
+    done = hosts.run(
+        *command, "--set", "epochs=5", *slow, folder=folder, TENON_SLOW_RANKS_WINDOW="5"
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stderr
+    assert "tenon: node 1 (host node2, ranks 2, 3) is slow: the other 2 ranks wait for it" in done.stdout
+    lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    (said,) = [line for line in lines if "slow_rank" in line]
+    assert said["slow_node"] == 1 and said["slow_host"] == "node2" and said["slow_part"] == "compute"
