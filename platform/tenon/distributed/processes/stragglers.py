@@ -31,7 +31,7 @@ from tenon.distributed.processes.slow_ranks import SlowRanks
 from tenon.errors import ConfigError
 
 THRESHOLD = 15.0
-"""Percent of the time that the others wait; ranks that were equal have had 10 at most (ADR 0060)."""
+"""Percent of the time that the others wait; of equal ranks it was 6 at most in most slices (ADR 0060)."""
 WINDOW = 10.0
 """Seconds."""
 SLICES = 10
