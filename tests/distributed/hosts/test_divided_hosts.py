@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "training" / "parallel"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "training" / "parallel"))
 
 from divided_runs import sections, settings, write_project
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from happening import LIMIT, in_time
 
 pytestmark = [pytest.mark.mpi, pytest.mark.manual]
 
-FOLDER = Path(__file__).parents[2] / "deploy" / "hosts"
+FOLDER = Path(__file__).parents[3] / "deploy" / "hosts"
 SUMS = """
 import numpy as np
 from tenon.distributed import get_communicator

@@ -8,7 +8,7 @@ import pytest
 
 pytestmark = [pytest.mark.mpi, pytest.mark.manual]
 
-PROGRAMS = Path(__file__).parents[1] / "training" / "programs"
+PROGRAMS = Path(__file__).parents[2] / "training" / "programs"
 EPOCHS, STEPS = 4, 10
 """Of the training, and steps in each of its epochs."""
 
