@@ -26,7 +26,9 @@ Every function of `tests/parity/catalogue` is called in tenon and in torch 2.13 
 {", ".join(DTYPES)},
 of all pairs of them, with 0-d tensors, with Python numbers and NumPy scalars in place of each operand, and with numbers
 whose squares overflow the dtype. Results, gradients and second derivatives are compared (dtype, shape, values), and the
-kinds of exceptions (`TypeError`, `ValueError`, ...). What differs, by reason, with the first call of each:
+kinds of exceptions (`TypeError`, `ValueError`, ...). Of zeros of both signs, which compare equal, `maximum` and `minimum` return
+either: torch does too, by the place in memory. `fmod` and `remainder` by a subnormal float32 are exact: torch's vectors give NaN.
+What differs, by reason, with the first call of each:
 
 | what | reason | e.g. |
 |---|---|---|

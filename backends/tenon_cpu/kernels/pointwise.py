@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+_any: Callable[..., np.bool_] = np.logical_or.reduce
 _NUMBERS = frozenset((bool, int, float))
 
 
@@ -56,6 +59,28 @@ def clamp(
     return np.clip(x, x.dtype.type(low), x.dtype.type(high), out=out)
 
 
+def fmax(x: np.ndarray, y: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+    """The larger element, ignoring NaN, of equal elements the first, as in PyTorch."""
+    return _first_of_zeros(np.fmax, x, y, out)
+
+
+def fmin(x: np.ndarray, y: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
+    """The smaller element, ignoring NaN, of equal elements the first, as in PyTorch."""
+    return _first_of_zeros(np.fmin, x, y, out)
+
+
+def _first_of_zeros(extreme: np.ufunc, x: np.ndarray, y: np.ndarray, out: np.ndarray | None) -> np.ndarray:
+    """``extreme(x, y)``. Of zeros of different signs NumPy returns either, by their place in memory."""
+    result: np.ndarray = extreme(x, y)
+    zero = np.equal(result, 0)
+    if _any(zero, axis=None):
+        result = np.where(np.logical_and(zero, np.equal(x, y)), x, result)
+    if out is None:
+        return result
+    out[...] = result
+    return out
+
+
 def logical_not(x: np.ndarray, *, out: np.ndarray | None = None) -> np.ndarray:
     """Compare with 0 (17 against 166 us)."""
     return np.equal(x, 0, out=out)
@@ -67,4 +92,4 @@ def leaky_relu(x: np.ndarray, *, slope: float = 0.01) -> np.ndarray:
     return np.maximum(scaled, x, out=scaled)
 
 
-__all__ = ["clamp", "leaky_relu", "logical_not", "pow"]
+__all__ = ["clamp", "fmax", "fmin", "leaky_relu", "logical_not", "pow"]

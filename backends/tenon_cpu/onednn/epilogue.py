@@ -97,7 +97,7 @@ def _operand(x: object, product: Product, out: np.ndarray) -> np.ndarray | None:
 
 _ZERO = {t.char: np.zeros((), t) for t in (np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16))}
 _CURVES: dict[str, Callable[[np.ndarray, Sequence[float]], np.ndarray]] = {
-    "relu": lambda x, p: np.maximum(x, _ZERO[x.dtype.char], out=x),
+    "relu": lambda x, p: np.maximum(_ZERO[x.dtype.char], x, out=x),
     "tanh": lambda x, p: np.tanh(x, out=x),
     "abs": lambda x, p: np.abs(x, out=x),
     "square": lambda x, p: np.square(x, out=x),

@@ -8,6 +8,8 @@ import math
 import numpy as np
 
 from tenon.extend import Condition, KernelRow, KernelTable, Op, requires, size_at_least
+from tenon.ops import fmax as _fmax
+from tenon.ops import fmin as _fmin
 from tenon.ops import sigmoid as _sigmoid
 from tenon.ops import sign as _sign
 from tenon_cpu.jit.eager_ops import elementwise as eager_elementwise
@@ -42,6 +44,10 @@ _SCALAR_EXPONENT = Condition(
     " and (getattr(y, 'size', 1) == 1 or y.shape != x.shape or 0 in y.strides)",
     "x of float32, float64 or bfloat16, y is one number or repeats",
 )
+_SIGNED = Condition(
+    "getattr(x, 'dtype', getattr(y, 'dtype', None)).char in 'fd'",
+    "float32 and float64, with zeros of both signs",
+)
 _LARGE_SHAPE = Condition(
     f"prod(shape) >= {MIN_ELEMENTS}", f"{MIN_ELEMENTS:,} elements or more", {"prod": math.prod}, "shape"
 )
@@ -70,6 +76,10 @@ def add_to(table: KernelTable) -> None:
     )
     for name in ("remainder", "floor_divide", "fmod"):
         table.add(name, KernelRow("compiled", getattr(eager_elementwise, name), (divides,), _UNUSUAL))
+    for extreme, kernel in ((_fmax, pointwise.fmax), (_fmin, pointwise.fmin)):
+        table.add(
+            extreme.name, generated(extreme), KernelRow("NumPy, zeros by the first", kernel, (_SIGNED,))
+        )
     for name in ("lgamma", "digamma"):
         table.add(name, KernelRow("compiled", getattr(eager_elementwise, name), _LARGE))
     first = Condition("order == 1", "order is 1", {}, "order")

@@ -78,7 +78,7 @@ class Round(Unary):
 
 
 class Remainder(Binary):
-    """Python's modulo: the result has the divisor's sign."""
+    """Python's modulo: the result has the divisor's sign, but zero the dividend's, as in PyTorch."""
 
     grad_overloads = {(False, False): "RemainderBackward1"}
     saves = ("x", "y")
@@ -91,7 +91,14 @@ class Remainder(Binary):
         """As in PyTorch: integer division by zero is an error, not 0."""
         refuse_kinds(self.name, "b", x, y)
         refuse_zero(xp, x, y)
-        return xp.remainder(x, y, out=out)
+        if (y if hasattr(y, "dtype") else x).dtype.kind in "iu":
+            return xp.remainder(x, y, out=out)
+        rest = xp.remainder(x, y)
+        rest = xp.where(rest == 0, xp.copysign(rest, x), rest)
+        if out is None:
+            return rest
+        out[...] = rest
+        return out
 
     def vjp_x(self, f, g, out, x, y):
         return f.sum_to(g, shape=x.shape)

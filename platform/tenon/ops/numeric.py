@@ -46,12 +46,22 @@ class Heaviside(Binary):
 
 
 class Nextafter(Binary):
-    """The next number after ``x`` in the direction of ``y``."""
+    """The next number after ``x`` in the direction of ``y``; ``y`` where both are equal."""
 
     ufunc = "nextafter"
     promotion = "float"
     saves = ("x", "y")
     second_is_tensor = True
+
+    def forward(self, xp, x, y, *, out=None):
+        """NumPy's loop for float16 returns ``x`` where both are equal, which are zeros of either sign."""
+        if x.dtype.char != "e":
+            return xp.nextafter(x, y, out=out)
+        result = xp.where(x == y, y, xp.nextafter(x, y))
+        if out is None:
+            return result
+        out[...] = result
+        return out
 
     # the result follows x; where both are equal it is y, and PyTorch's gradient is 0
     def vjp_x(self, f, g, out, x, y):

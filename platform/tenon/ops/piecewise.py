@@ -7,6 +7,15 @@ from tenon.engine.op import Composite, Kind, Primitive
 from tenon.kernels.shapes import broadcast_shapes
 
 
+def bounded(extreme, x, bound, out=None):
+    """``extreme(x, bound)``, of equal numbers ``x``: zeros keep their sign, as in PyTorch.
+
+    Of equal numbers NumPy returns the second, but of float16 the first.
+    """
+    pair = (x, bound) if hasattr(x, "dtype") and x.dtype.char == "e" else (bound, x)
+    return extreme(*pair, out=out)
+
+
 class Relu(Primitive):
     """``max(x, 0)``; NaN stays NaN."""
 
@@ -23,7 +32,7 @@ class Relu(Primitive):
 
     def forward(self, xp, x, *, out=None):
         """The maximum with a zero of the input's dtype."""
-        return xp.maximum(x, x.dtype.type(0), out=out)
+        return bounded(xp.maximum, x, x.dtype.type(0), out)
 
     def vjp_x(self, f, g, out, x):
         return f.relu_grad(g, out)
@@ -74,17 +83,17 @@ class Clamp(Primitive):
 
     def forward(self, xp, x, min, max, *, out=None):
         """At most two comparisons, the second in place."""
-        result = x if min is None else xp.maximum(x, min, out=out)
+        result = x if min is None else bounded(xp.maximum, x, min, out)
         if max is None:
             return result
         if out is not None:
-            return xp.minimum(result, max, out=out)
+            return bounded(xp.minimum, result, max, out)
         reusable = (
             result is not x
             and bool(getattr(result, "ndim", False))
             and getattr(result, "shape", None) == xp.broadcast_shapes(result.shape, shape_of(max))
         )
-        return xp.minimum(result, max, out=result) if reusable else xp.minimum(result, max)
+        return bounded(xp.minimum, result, max, result if reusable else None)
 
     def expression_for(self, args, attrs):
         """As many comparisons as there are bounds."""

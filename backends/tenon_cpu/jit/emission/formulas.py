@@ -27,6 +27,7 @@ _COMPARE: dict[type, tuple[str, str]] = {
     ast.Gt: ("ogt", "gt"), ast.GtE: ("oge", "ge"),
 }  # fmt: skip
 _INTRINSIC = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "nearbyint"}
+_STRICT: dict[type, type] = {ast.GtE: ast.Gt, ast.LtE: ast.Lt}
 
 
 @functools.cache
@@ -212,6 +213,8 @@ class Formula:
     def _extreme(self, op: type, a: Operand, b: Operand, nan: bool) -> Val:
         """``a`` where ``a op b`` holds, else ``b``; if one is NaN, that one with ``nan``, else the other."""
         x, y = self._pair(a, b)
+        if not nan and x.type.name == "bfloat16":  # of two zeros PyTorch returns the second
+            op = _STRICT[op]
         first = self._compare(op, x, y)
         if x.type.kind == "f":
             tested = x if nan else y

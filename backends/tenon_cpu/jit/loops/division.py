@@ -28,7 +28,7 @@ def _divided(v, w):
     """The quotient, rounded down, the remainder, and whether the division rounded the quotient up."""
     quotient = np.floor(v / w)
     rest = np.float32(np.float64(v) - np.float64(quotient) * np.float64(w))
-    return quotient, rest, rest < _ZERO if w > _ZERO else rest > _ZERO
+    return quotient, rest, math.copysign(rest, w) != rest
 
 
 @inlined
@@ -39,13 +39,14 @@ def _unusual(quotient, w):
 
 @kernel(_PAIRS)
 def remainder(x, y, out, unusual, start, stop):
-    """Python's modulo; ``unusual[0]`` becomes 1 if a quotient is not exact."""
+    """Python's modulo, but zeros have the sign of ``x``; ``unusual[0]`` is 1 if a quotient is not exact."""
     x, y, out = x[start:stop], y[start:stop], out[start:stop]
     far = np.int32(0)
     for i in range(out.size):
         quotient, rest, flipped = _divided(x[i], y[i])
         far |= _unusual(quotient, y[i])
-        out[i] = rest + y[i] if flipped else rest
+        rest = rest + y[i] if flipped else rest
+        out[i] = x[i] * _ZERO if rest == _ZERO else rest
     if far:
         unusual[0] = 1
 
