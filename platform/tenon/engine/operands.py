@@ -17,6 +17,9 @@ RANK = {bool: 0, int: 1, float: 2, complex: 3}
 #: ``run`` convert every number to it first.
 KIND_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "V": -1, "c": 3}
 
+#: The integers that ops take, as in PyTorch: those of int64 and uint64; see ``promotion.need_64_bits``.
+LEAST, MOST = -(1 << 63), (1 << 64) - 1
+
 
 def need_operands(op: Op, args: Arguments) -> None:
     """Raise TypeError for a call with a single operand that is not a tensor.

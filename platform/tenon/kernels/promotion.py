@@ -15,7 +15,7 @@ import numpy as np
 from tenon import dtypes
 from tenon.dtypes import BOOL, COMPLEX, FLOATING, FROM_NUMPY, INTEGER, dtype
 from tenon.engine.op import Op, table
-from tenon.engine.operands import type_name
+from tenon.engine.operands import LEAST, MOST, type_name
 from tenon.engine.types import Operand
 from tenon.engine.value import Value
 from tenon.errors import DTypeError, NumberOverflowError
@@ -26,6 +26,7 @@ def number_dtype(number: object) -> dtype:
     if isinstance(number, bool):
         return dtypes.bool
     if isinstance(number, int):
+        need_64_bits(number)
         return dtypes.int64
     if isinstance(number, float):
         return dtypes.get_default_dtype()
@@ -112,7 +113,7 @@ def _exceeds(kind: np.dtype, args: tuple[Operand, ...]) -> bool:
 
 def need_64_bits(number: Operand) -> None:
     """Raise NumberOverflowError for integers that neither int64 nor uint64 holds, as PyTorch does."""
-    if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
+    if isinstance(number, int) and not LEAST <= number <= MOST:
         shown = "an integer" if number.bit_length() > 256 else number
         raise NumberOverflowError(
             f"Overflow when unpacking long long: {shown} of {number.bit_length()} bits, where a number has 64"

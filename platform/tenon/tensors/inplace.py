@@ -21,6 +21,7 @@ from tenon.engine.dispatch import explain
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, table
+from tenon.engine.operands import LEAST, MOST
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.value import FixedView, Value, move_retained
@@ -150,7 +151,7 @@ def _untracked(op: Op | OpFunction, x: Value, args: tuple[object, ...], attrs: A
 def _may_overwrite(op: Op, raw: Array, p: Array, backend: Backend) -> bool:
     """Whether the kernel of ``op`` may read ``p``, an array or number, while it overwrites ``raw``."""
     if not hasattr(p, "shape"):
-        return p.__class__ in _NUMBERS
+        return p.__class__ in _NUMBERS and (p.__class__ is not int or LEAST <= p <= MOST)
     if op.in_place:
         return (p.dtype is raw.dtype or p.dtype.kind in "iu") and not backend.shares_memory(p, raw)
     return p.dtype is raw.dtype and (p.shape == raw.shape or p.ndim == 0) and not op.overwrites
