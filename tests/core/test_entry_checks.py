@@ -49,13 +49,13 @@ def test_flags_are_bools(said, value):
     assert str(caught.value) == f"{said}, not {type(value).__name__}"
 
 
-@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("value", [True, False, np.True_, np.False_])
 @pytest.mark.parametrize("said", INTEGERS)
 def test_bools_are_no_integers(said, value):
     INTEGERS[said](1)
     with pytest.raises(TypeError) as caught:
         INTEGERS[said](value)
-    assert str(caught.value) == f"{said}, not bool"
+    assert str(caught.value) == f"{said}, not {'bool' if isinstance(value, bool) else 'numpy.bool'}"
 
 
 @pytest.mark.parametrize("value", [1.5, np.float32(2.5), float("nan")])

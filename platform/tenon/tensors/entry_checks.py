@@ -1,7 +1,7 @@
 """``with_checks``: give a function checks of its flags and whole numbers.
 
 ``keepdim="x"`` would count as true, and ``dim=True`` as 1. PyTorch refuses all but bools as flags (here
-NumPy's count too), and bools as integers. So do functions whose parameters are annotated as such, but for
+NumPy's count too), and bools, also NumPy's, as integers. So do functions whose parameters are annotated as such, but for
 those that PyTorch reads in Python, where anything may stand for a bool (``FREE``, ``FREE_OF``). The checks
 are instructions in front of the function's own, some nanoseconds for a parameter; a decorator would take some
 300. They are those that the running Python compiles for templates. As all jumps are relative, only the tables
@@ -57,6 +57,8 @@ _SIZES = frozenset((
     "Axes", "PerAxis", "SizeLike", "Sequence[int]", "int | Sequence[int]",
     "int | list[int] | tuple[int, ...]",
 ))  # fmt: skip
+#: NumPy's bools, each of which is one object.
+_OF_NUMPY = (np.False_, np.True_)
 _DEREFERENCED = dis.opmap["LOAD_DEREF"]
 
 
@@ -85,7 +87,7 @@ def checks_of(function: Callable[..., object]) -> dict[str, str]:
 def allows(check: str, value: object) -> bool:
     """Whether ``value`` passes ``check``."""
     if check in (WHOLE, SIZES):
-        return not isinstance(value, bool)
+        return not isinstance(value, (bool, np.bool_))
     return isinstance(value, (bool, np.bool_)) or (check == OPTIONAL and value is None)
 
 
@@ -97,12 +99,17 @@ def with_checks(code: CodeType, checks: dict[str, str], name: str) -> CodeType:
     if not SUPPORTED or not checks or code.co_flags & SUSPENDS or len(code.co_names) > 126:
         return code
     consts, block = list(code.co_consts), b""
-    places = [_place(consts, constant) for constant in (False, True, None)]
+    places = tuple([_place(consts, constant) for constant in (False, True, None)])
+    whole = [check for check in checks.values() if check in (WHOLE, SIZES)]
+    of_numpy = tuple([_place(consts, constant) for constant in _OF_NUMPY]) if whole else ()
     parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     for parameter, check in checks.items():
         if parameter in parameters:  # and not the rest of the arguments
             is_cell = parameter in code.co_cellvars
-            block += _check(parameters.index(parameter), is_cell, check, tuple(places), len(code.co_names))
+            index = parameters.index(parameter)
+            block += _check(index, is_cell, check, places, len(code.co_names))
+            if check in (WHOLE, SIZES):
+                block += _check(index, is_cell, check, of_numpy, len(code.co_names))
     if len(consts) > 255:
         return code
     own = code.co_code
@@ -145,7 +152,7 @@ _TEMPLATES = {
 }
 
 
-def _place(consts: list[object], constant: bool | None) -> int:
+def _place(consts: list[object], constant: bool | np.bool_ | None) -> int:
     """The index of ``constant``, which is not 0 or 1, in ``consts``, to which it is appended if need be."""
     for index, each in enumerate(consts):
         if each is constant:
