@@ -1,11 +1,11 @@
 """``with_checks``: give a function checks of its flags and whole numbers.
 
 ``keepdim="x"`` would count as true, and ``dim=True`` as 1. PyTorch refuses all but bools as flags (here
-NumPy's count too), and bools, also NumPy's, as integers. So do functions whose parameters are annotated as such, but for
-those that PyTorch reads in Python, where anything may stand for a bool (``FREE``, ``FREE_OF``). The checks
-are instructions in front of the function's own, some nanoseconds for a parameter; a decorator would take some
-300. They are those that the running Python compiles for templates. As all jumps are relative, only the tables
-of exceptions and of lines change (``exception_table.py``).
+NumPy's count too), and bools, also NumPy's, as integers. So do functions whose parameters are annotated as
+such, but for those that PyTorch reads in Python, where anything may stand for a bool (``FREE``, ``FREE_OF``).
+The checks are instructions in front of the function's own, some nanoseconds for a parameter; a decorator
+would take some 300. They are those that the running Python compiles for templates. As all jumps are relative,
+only the tables of exceptions and of lines change (``exception_table.py``).
 """
 
 from __future__ import annotations
