@@ -286,6 +286,7 @@ def test_operations_are_timed_forward_and_backward(tmp_path):
     assert ("optim.SGD", 1, "forward") in parts
 
 
+@pytest.mark.slow
 def test_whatever_has_a_reason_to_be_slow_or_a_name_that_users_know_is_timed_or_needs_no_timing():
     read = "import ops; d = ops.read(); timed = ' '.join(g['names'] for g in d['timed']).split()"
     listed = f"{read}; print(sorted(set(ops.reasons()) - set(timed)), ops.unlisted())"

@@ -250,6 +250,7 @@ def test_a_plugin_brings_an_engine_that_passes_the_suite(tmp_path):
 
 
 @pytest.mark.mpi
+@pytest.mark.slow
 def test_ranks_of_a_node_gather_into_one_place_of_memory():
     done = launch(3, [str(PROGRAMS / "common_memory.py")], TENON_COMMUNICATOR="mpi-shared")
 

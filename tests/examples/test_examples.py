@@ -26,6 +26,7 @@ def run(command, cwd, **environment):
     )
 
 
+@pytest.mark.slow
 def test_first_steps_learns_and_reloads(tmp_path):
     done = run([sys.executable, str(EXAMPLES / "first_steps.py")], tmp_path)
 
@@ -52,9 +53,8 @@ def test_an_interpreter_times_every_operation(tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    "ranks", [1, pytest.param(2, marks=pytest.mark.slow)]
-)  # the README's code runs on two
+@pytest.mark.slow  # the README's code runs on two
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_two_ranks_agree(tmp_path, ranks):
     launcher = [] if ranks == 1 else [MPIRUN, "-n", str(ranks)]
 

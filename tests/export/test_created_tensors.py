@@ -43,6 +43,7 @@ FUNCTIONS = [
 
 @pytest.mark.together
 @pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.slow
 def test_created_tensors_are_those_of_each_size(function):
     graph = capture(function, torch.randn(6, 4), dynamic=ANY)
 

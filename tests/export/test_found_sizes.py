@@ -38,7 +38,11 @@ STRIDED = nn.Sequential(
 
 @pytest.mark.parametrize(
     ("model", "example"),
-    [(STRIDED, (2, 1, 30, 34)), (nn.MaxPool2d(2, ceil_mode=True), (2, 1, 9, 12)), (Pieces(), (2, 1, 24, 32))],
+    [
+        (STRIDED, (2, 1, 30, 34)),
+        (nn.MaxPool2d(2, ceil_mode=True), (2, 1, 9, 12)),
+        pytest.param(Pieces(), (2, 1, 24, 32), marks=pytest.mark.slow),
+    ],
 )
 def test_a_graph_takes_images_of_any_size(model, example):
     name = "x" if isinstance(model, Pieces) else "input"

@@ -119,7 +119,11 @@ def test_arguments_of_other_types_end_without_a_traceback(tmp_path, arguments):
         assert done.exit_code == 0 or "Error: " in done.output, (command, done.exception)
 
 
-@pytest.mark.parametrize("content", [b" ", b"\n", b"{}\n", b"x" * 100 + b"\n"], ids=repr)
+@pytest.mark.parametrize(
+    "content",
+    [b" ", *(pytest.param(each, marks=pytest.mark.slow) for each in (b"\n", b"{}\n", b"x" * 100 + b"\n"))],
+    ids=repr,
+)
 def test_what_a_compressed_file_may_become_is_limited(tmp_path, monkeypatch, content):
     monkeypatch.setattr(trace_reader, "FREE", 1 << 15)
     monkeypatch.setattr(trace_reader, "FACTOR", 5)

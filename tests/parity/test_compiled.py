@@ -33,6 +33,7 @@ def test_some_programs_compute_what_the_functions_do():
     assert CASES["has a program"] > 4
 
 
+@pytest.mark.slow
 def test_some_programs_run_at_once_compute_what_the_functions_do():
     made, wrong, cases = differences(drawn(50, seed=5))
 

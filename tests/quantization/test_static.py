@@ -62,7 +62,13 @@ def trained(model):
 
 
 @pytest.mark.parametrize(
-    ("observer", "most"), [("MinMax", 0.05), ("MovingAverage", 0.05), ("Histogram", 0.05), ("Entropy", 0.1)]
+    ("observer", "most"),
+    [
+        ("MinMax", 0.05),
+        ("MovingAverage", 0.05),
+        ("Histogram", 0.05),
+        pytest.param("Entropy", 0.1, marks=pytest.mark.slow),
+    ],
 )
 def test_results_stay_near_and_the_model_as_it_was(observer, most):
     model = trained(network())
@@ -168,6 +174,7 @@ def test_steps_pass_rectifiers_in_place_and_pools_that_are_functions(branch):
     np.testing.assert_allclose(result(tenon.compile(small), x), result(small, x), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_norm_of_a_residual_network_is_folded(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples" / "models")
     resnet = importlib.import_module("resnet")

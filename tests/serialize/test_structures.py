@@ -23,7 +23,7 @@ from tenon.tensors.tensor import Tensor
 
 FORMATS = ("pt", "safetensors")
 SLOW = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-EVERY = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=SLOW)
+EVERY = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=SLOW)
 
 
 @pytest.fixture(params=FORMATS)
