@@ -38,6 +38,18 @@ def test_the_loop_prints_and_records_what_was_found_since_the_last_step(tmp_path
     assert (tmp_path / "metrics.jsonl").read_text().count('"step": 7') == 2
 
 
+def test_a_closed_standard_error_ends_no_job(monkeypatch):
+    tried = []
+
+    def write(descriptor, data):
+        tried.append(descriptor)
+        raise BrokenPipeError
+
+    monkeypatch.setattr(slow_ranks.os, "write", write)
+    slow_ranks.say(found())
+    assert tried == [2]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("ranks", "late", "settings"),

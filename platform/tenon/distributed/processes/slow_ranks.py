@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 from collections.abc import Iterator
@@ -132,4 +133,5 @@ def say(found: SlowRanks) -> None:
     if listener is not None:
         listener.put(found)
     else:
-        os.write(2, f"{found.text}\n".encode())
+        with contextlib.suppress(OSError):  # standard error is closed: no reason to end the job
+            os.write(2, f"{found.text}\n".encode())
