@@ -10,6 +10,7 @@ Next: ``plugins/manager.py`` passes the process's ``Config`` to every plugin thr
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -72,6 +73,23 @@ class Config(NamedTuple):
         """
         key = name.upper() if name.upper().startswith(PREFIX) else PREFIX + name.upper()
         return dict(self.settings).get(key, default)
+
+    def number(
+        self, name: str, default: float, meaning: str, *, least: float = 0.0, most: float = sys.float_info.max
+    ) -> float:
+        """``TENON_<NAME>`` as a number from ``least`` to ``most``; ConfigError, which ends with ``meaning``.
+
+        >>> Config.from_environment({"TENON_WATCHDOG": "30"}).number("watchdog", 600, "seconds. Write 600")
+        30.0
+        """
+        text = self.setting(name) or str(default)
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not least <= value <= most:
+            raise ConfigError(f"{PREFIX}{name.upper()}={text!r} is not a number of {meaning}.")
+        return value
 
     def cache_folder(self) -> Path:
         """``cache``, else ``tenon`` in the user's cache folder (``XDG_CACHE_HOME``, ``~/.cache``)."""

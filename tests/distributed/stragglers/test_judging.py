@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tenon.config import Config
-from tenon.distributed.processes import stragglers
+from tenon.distributed.processes import stragglers, watchdog
 from tenon.distributed.processes.heartbeat_table import Heartbeat, HeartbeatTable, table_bytes
 from tenon.distributed.processes.stragglers import Member, Settings, Stragglers
 from tenon.errors import ConfigError
@@ -203,6 +203,20 @@ def test_the_record_has_numbers_for_scalars_and_texts_for_people():
 def test_a_threshold_that_is_no_share_is_refused(text):
     with pytest.raises(ConfigError, match=rf"TENON_SLOW_RANKS='{text}' is not a number of percent"):
         stragglers.settings_in(Config.from_environment({"TENON_SLOW_RANKS": text}))
+
+
+@pytest.mark.parametrize("text", ["0", "0.9", "1e-12", "-1", "inf", "nan", "long"])
+def test_a_window_that_is_too_short_or_endless_is_refused(text):
+    with pytest.raises(
+        ConfigError, match=rf"TENON_SLOW_RANKS_WINDOW='{text}' is not a number of seconds from 1"
+    ):
+        stragglers.settings_in(Config.from_environment({"TENON_SLOW_RANKS_WINDOW": text}))
+
+
+@pytest.mark.parametrize("text", ["-1", "inf", "nan", "soon"])
+def test_a_limit_of_the_watchdog_that_is_no_time_is_refused(text):
+    with pytest.raises(ConfigError, match=rf"TENON_WATCHDOG='{text}' is not a number of seconds. Write 600"):
+        watchdog.limit_in(Config.from_environment({"TENON_WATCHDOG": text}))
 
 
 def test_settings_are_read_from_the_environment():

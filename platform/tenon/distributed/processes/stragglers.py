@@ -18,7 +18,6 @@ Stages of a pipeline wait for each other by nature: ranks are compared with thos
 from __future__ import annotations
 
 import dataclasses
-import math
 import statistics
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
@@ -28,12 +27,11 @@ from typing import NamedTuple
 from tenon.config import Config
 from tenon.distributed.processes.heartbeat_table import Heartbeat
 from tenon.distributed.processes.slow_ranks import SlowRanks
-from tenon.errors import ConfigError
 
 THRESHOLD = 15.0
 """Percent of the time that the others wait; of equal ranks it was 6 at most in most slices (ADR 0060)."""
-WINDOW = 10.0
-"""Seconds."""
+WINDOW, SHORTEST = 10.0, 1.0
+"""Seconds; each slice of the shortest window has two heartbeats."""
 SLICES = 10
 """Slices of a window."""
 MOST = 8
@@ -54,22 +52,11 @@ class Settings:
 
 def settings_in(config: Config) -> Settings:
     """The settings in ``config``; ConfigError if one is not a number in its range."""
-    threshold = _number(
-        config, "slow_ranks", THRESHOLD, 100.0, "percent of the time. Write 15, or 0 to turn it off"
+    threshold = config.number(
+        "slow_ranks", THRESHOLD, "percent of the time. Write 15, or 0 to turn it off", most=100
     )
-    window = _number(config, "slow_ranks_window", WINDOW, math.inf, "seconds. Write 10")
-    return Settings(threshold / 100, window or WINDOW)
-
-
-def _number(config: Config, name: str, default: float, largest: float, meaning: str) -> float:
-    text = config.setting(name) or str(default)
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= largest or value == math.inf:
-        raise ConfigError(f"TENON_{name.upper()}={text!r} is not a number of {meaning}.")
-    return value
+    meaning = f"seconds from {SHORTEST:g} on. Write {WINDOW:g}"
+    return Settings(threshold / 100, config.number("slow_ranks_window", WINDOW, meaning, least=SHORTEST))
 
 
 @dataclass(frozen=True, slots=True)

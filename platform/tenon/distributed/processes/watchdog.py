@@ -12,7 +12,6 @@ ended waits for the others as long as they send heartbeats.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 import threading
@@ -33,7 +32,6 @@ from tenon.distributed.processes.heartbeats import create_table
 from tenon.distributed.processes.own_code import is_own
 from tenon.distributed.processes.report import describe_exit
 from tenon.distributed.processes.run_queue import RunQueue
-from tenon.errors import ConfigError
 
 DEFAULT = 600.0
 STALLED = 124
@@ -306,13 +304,4 @@ def start(communicator: Communicator, fail: Fail, config: Config, table: Heartbe
 
 def limit_in(config: Config) -> float:
     """The limit in seconds that ``config`` sets, 0 for none; ConfigError if it is not a number of seconds."""
-    text = config.setting("watchdog") or str(DEFAULT)
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = -1.0
-    if not 0 <= limit < math.inf:
-        raise ConfigError(
-            f"TENON_WATCHDOG={text!r} is not a number of seconds. Write 600, or 0 to turn it off."
-        )
-    return limit
+    return config.number("watchdog", DEFAULT, "seconds. Write 600, or 0 to turn it off")
