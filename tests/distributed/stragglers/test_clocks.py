@@ -1,5 +1,6 @@
 """Clocks count waits for other ranks and reading of data, each once."""
 
+import os
 import socket
 import time
 
@@ -9,6 +10,7 @@ from tenon.distributed.communication.clock import Clock, clock_of, reading
 from tenon.distributed.communication.local import LocalCommunicator
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.processes.own_code import is_own
+from tenon.distributed.processes.run_queue import RunQueue
 
 SECOND = 1_000_000_000
 
@@ -79,3 +81,14 @@ def test_code_of_packages_is_told_from_code_of_the_user():
     assert not is_own("socket", socket.__file__)
     assert not is_own("importlib._bootstrap", "<frozen importlib._bootstrap>")
     assert clock_of(LocalCommunicator()) is None
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="Linux counts it")
+def test_the_time_without_a_core_grows_until_its_file_is_closed():
+    before = len(os.listdir("/proc/self/fd"))
+    queue = RunQueue()
+    first = queue.read()
+    assert 0 <= first <= queue.read()
+    queue.close()
+    queue.close()
+    assert queue.read() == 0 and len(os.listdir("/proc/self/fd")) == before

@@ -17,6 +17,12 @@ class RunQueue:
         except OSError:
             self._file = -1
 
+    def close(self) -> None:
+        """Close the file; ``read`` returns 0 from then on."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
     def read(self) -> int:
         """Nanoseconds since the process began; 2 us."""
         if self._file < 0:

@@ -114,6 +114,7 @@ class Watchdog:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+        self._queue.close()
 
     def _record_calls(self) -> None:
         """Record each call before the communicator makes it; 0.1 us a call."""
