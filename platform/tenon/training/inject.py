@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from tenon.config import environment
 from tenon.data.combined import samples_of
 from tenon.data.dataset import Dataset, Source, Splits
-from tenon.distributed.processes.startup import ATTEMPT
+from tenon.distributed.processes.startup import attempt
 from tenon.errors import ConfigError, TrainingError
 from tenon.plugins.hookspecs import hookimpl
 from tenon.plugins.manager import host
@@ -91,18 +90,13 @@ def parse(text: str) -> Fault:
     )
 
 
-def current_attempt() -> int:
-    """The attempt of ``tenon launch`` in which this process runs; 1 without it."""
-    return int(environment(ATTEMPT) or 1)
-
-
 @contextlib.contextmanager
 def injecting(faults: Sequence[Fault], rank: int, ranks: int) -> Iterator[None]:
     """Let the faults of this attempt happen to ``rank`` of ``ranks`` in runs inside of the context.
 
     ConfigError, equally on all ranks, if a fault has a rank that does not exist.
     """
-    due = [fault for fault in faults if fault.attempt == current_attempt()]
+    due = [fault for fault in faults if fault.attempt == (attempt() or 1)]
     for fault in due:
         if fault.rank >= ranks:
             there = "there is 1 rank" if ranks == 1 else f"there are {ranks} ranks"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tenon.config import environment, process_environment
-from tenon.distributed.processes.startup import ATTEMPT, LAUNCH
+from tenon.distributed.processes.startup import LAUNCH, attempt
 from tenon.errors import CheckpointError
 from tenon.serialize.regular_files import open_regular
 
@@ -61,7 +61,7 @@ def identity(token: str) -> Owner:
         "machine": _machine(),
         "time": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "launch": environment(LAUNCH) or "",
-        "attempt": _number(environment(ATTEMPT)),
+        "attempt": attempt(),
         "slurm_job": variables.get("SLURM_JOB_ID", ""),
         "slurm_restart": _number(variables.get("SLURM_RESTART_COUNT")),
     }

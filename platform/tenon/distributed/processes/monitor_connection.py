@@ -17,13 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from tenon.config import environment
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.processes import exit_pipe, failure_record, process_state
 from tenon.distributed.processes.early_monitor import EarlyMonitor
 from tenon.distributed.processes.heartbeat_table import HeartbeatTable, crash_offset
-from tenon.distributed.processes.startup import ATTEMPT
+from tenon.distributed.processes.startup import attempt
 
 MONITOR = Path(__file__).with_name("host_monitor.py")
 
@@ -41,8 +40,7 @@ class MonitorConnection:
         self._crashes = False
         self._signals = False
         self._pipe: exit_pipe.ExitPipe | None = None
-        attempt = environment(ATTEMPT) or ""
-        self._attempt = int(attempt) if attempt.isdigit() else 0
+        self._attempt = attempt()
 
     def start(self, processes: Sequence[int], pipes: Sequence[int], own: exit_pipe.ExitPipe | None) -> None:
         """Let crashes be written into the table; the first rank of a host also starts the monitor.

@@ -23,6 +23,12 @@ LAUNCH = "TENON_LAUNCH"
 """Environment variable in which ``tenon launch`` passes an identifier that its attempts share."""
 
 
+def attempt() -> int:
+    """The number of the attempt of ``tenon launch`` in which this process runs; 0 without it."""
+    text = environment(ATTEMPT) or ""
+    return int(text) if text.isdecimal() else 0
+
+
 def _launch() -> Communicator:
     from tenon.distributed.processes.launch import launch  # imports NumPy
 
