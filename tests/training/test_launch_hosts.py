@@ -153,6 +153,15 @@ def test_changes_of_the_file_count_once_they_last(hosts, file):
     assert places.next() is None and "no answer from c" in places.missing()
 
 
+def test_what_is_missing_is_counted_by_numbers_that_fit(hosts, file):
+    for high in (4, None):
+        file.write_text("a:2\n")
+        places = Places(1, high, hosts, file, lambda ranks: "an odd number" if ranks % 2 else None)
+        file.write_text("a:1\n")
+        assert places.next() is None
+        assert places.missing().endswith("has room for 1 rank of 2 that are needed")
+
+
 def test_more_than_the_most_ranks_are_never_started(hosts, file):
     file.write_text("a:64\n")
     assert Places(1, 8, hosts, file).next() == Place(8, (Host("a", 8),))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -82,10 +83,11 @@ class Places:
         """What there is less of than needed, as a clause, where ``next`` is None."""
         assert self._file is not None  # without hosts there always is a place
         room = sum(host.slots for host in self._present(self._file))
+        needed = next(n for n in itertools.count(self._low) if self._unfit(n) is None)  # there was one once
         reasons = [f"no answer from {', '.join(sorted(self._away))}"] if self._away else []
         reasons += [self._file.problem] if self._file.problem else []
         return "; ".join(
-            [f"{self._file.path} has room for {counted(room)} of {self._low} that are needed", *reasons]
+            [f"{self._file.path} has room for {counted(room)} of {needed} that are needed", *reasons]
         )
 
     def lose(self, place: Place, host: str) -> None:
