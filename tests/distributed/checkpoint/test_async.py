@@ -18,6 +18,7 @@ from tenon.distributed.checkpoint.staging import (
     StagedPlanner,
     StagingOptions,
 )
+from tenon.distributed.checkpoint.state_dict_loader import load_whole
 from tenon.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import Shard
@@ -149,7 +150,7 @@ def test_an_optimizer_waits_for_the_copy_in_the_background(tmp_path, monkeypatch
 
 
 def test_a_change_during_the_copy_in_the_background_is_an_error(tmp_path, monkeypatch):
-    weight = torch.ones(3)
+    weight = torch.ones(1 << 15)
     changed = threading.Event()
     original = StagedPlanner.copy
     monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
@@ -170,7 +171,7 @@ def test_a_change_of_a_sharded_tensor_is_an_error_too(tmp_path, monkeypatch):
     monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
 
     def work(communicator):
-        weight = sharded({"w": torch.ones(4)}, (2,), [Shard(0)])["w"]
+        weight = sharded({"w": torch.ones(1 << 16)}, (2,), [Shard(0)])["w"]
         response = dcp.async_save(
             {"w": weight.detach()}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
         )
@@ -180,6 +181,34 @@ def test_a_change_of_a_sharded_tensor_is_an_error_too(tmp_path, monkeypatch):
 
     with pytest.warns(CheckpointWarning):
         assert all("w changed while async_save was copying it" in text for text in run_ranks(2, work))
+
+
+def test_small_tensors_may_change_during_the_copy_in_the_background(tmp_path, monkeypatch):
+    norm = nn.BatchNorm1d(3)
+    turned = torch.arange(6.0).reshape(2, 3).t()
+    changed = threading.Event()
+    original = StagedPlanner.copy
+    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
+    response = dcp.async_save(
+        {
+            "norm": norm.state_dict(),
+            "large": torch.ones(1 << 15),
+            "turned": turned,
+            "scale": torch.tensor(2.0),
+        },
+        checkpoint_id=tmp_path,
+        async_stager=DefaultStager(IN_BACKGROUND),
+    )
+    norm(torch.full((4, 3), 5.0))
+    turned.zero_()
+    changed.set()
+    response.upload_completion.result(20)
+
+    assert norm.running_mean.tolist() == [0.5, 0.5, 0.5]
+    found = load_whole(["norm", "large", "turned", "scale"], checkpoint_id=tmp_path)
+    assert found["norm"]["running_mean"].tolist() == [0, 0, 0] and found["norm"]["num_batches_tracked"] == 0
+    assert found["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert found["large"].sum() == 1 << 15 and found["scale"] == 2
 
 
 def test_stagers_of_ones_own(tmp_path):

@@ -87,9 +87,10 @@ class StagingOptions:
 class DefaultStager(AsyncStager):
     """Copies what this rank writes into memory that is kept for the next checkpoint, until ``close``.
 
-    With ``config.use_async_staging`` the state may not change before the copy is complete. Steps of
-    optimizers wait for it by themselves; for a change by anything else, call ``staging_completion.result()``
-    first. A tensor that changed too early fails the save with an error that names it.
+    With ``config.use_async_staging`` tensors of more than 64 KiB may not change before the copy is complete;
+    smaller ones, such as the statistics of BatchNorm, are copied at once. Steps of optimizers wait for it by
+    themselves; for a change by anything else, call ``staging_completion.result()`` first. A tensor that
+    changed too early fails the save with an error that names it.
     """
 
     def __init__(self, config: StagingOptions | None = None) -> None:
@@ -113,11 +114,16 @@ class StagedPlanner(SavePlanner):
         self._data: dict[MetadataIndex, Tensor | io.BytesIO] = {
             item.index: planner.resolve_data(item) for item in items
         }
+        self._early: set[MetadataIndex] = set()
         self._copied: concurrent.futures.Future[None] | None = None
 
     def copy(self) -> None:
-        """Copy all data; the tensors may change afterwards."""
-        tensors = {index: value for index, value in self._data.items() if isinstance(value, Tensor)}
+        """Copy all data that is not copied yet; the tensors may change afterwards."""
+        tensors = {
+            index: value
+            for index, value in self._data.items()
+            if isinstance(value, Tensor) and index not in self._early
+        }
         size = sum(-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors.values())
         if self._stager.memory.size < size:
             self._stager.memory = np.empty(size, np.uint8)
@@ -132,7 +138,8 @@ class StagedPlanner(SavePlanner):
             position += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
 
     def begin(self) -> concurrent.futures.Future[None]:
-        """Copy in the background; steps of optimizers wait for it."""
+        """Copy small tensors, and the rest in the background; steps of optimizers wait for it."""
+        self._copy_small()
         versions = [(each, each[1]._version) for each in self._sources()]
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._copied = done
@@ -153,13 +160,20 @@ class StagedPlanner(SavePlanner):
         threading.Thread(target=work, name="checkpoint staging").start()
         return done
 
+    def _copy_small(self) -> None:
+        """Copy what a forward pass may change, such as the statistics of BatchNorm."""
+        for index, value in self._data.items():
+            if isinstance(value, Tensor) and value.nbytes <= _SMALL:
+                self._data[index] = value.detach().clone().cpu()
+                self._early.add(index)
+
     def _sources(self) -> list[tuple[str, Tensor]]:
         """The tensors whose versions count: those of the state dict, as this rank's part of one has none."""
         known = getattr(self._planner, "state_dict", {})
         return [
             (index.fqn, source)
             for index, value in self._data.items()
-            if isinstance(source := known.get(index.fqn, value), Tensor)
+            if index not in self._early and isinstance(source := known.get(index.fqn, value), Tensor)
         ]
 
     def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
@@ -191,6 +205,8 @@ class StagedPlanner(SavePlanner):
 
 
 _ALIGNMENT = 64
+_SMALL = 1 << 16
+"""Bytes of a tensor up to which its copy costs less than to watch it."""
 _CHANGED = (
     "{} changed while async_save was copying it in the background, so the checkpoint was not written. Call"
     " staging_completion.result() before the state changes other than by the step of an optimizer, or use"
