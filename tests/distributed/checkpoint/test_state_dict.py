@@ -192,6 +192,39 @@ def test_zero_redundancy_keeps_each_rank_its_share():
     assert set(found[0][0]) | set(found[1][0]) == set(found[0][1]) == set(found[1][1])
 
 
+def test_the_state_of_the_optimizer_alone_is_set(expected):
+    model, kept = base(1), base(1).state_dict()
+    optimizer = adam(model)
+    keys = set_state_dict(model, optimizer, model_state_dict={}, optim_state_dict=expected[1])
+
+    assert keys.missing_keys == keys.unexpected_keys == []
+    assert torch.equal(model.head.weight, kept["head.weight"])
+    saved = expected[1]["state"]["head.weight"]["exp_avg"]
+    assert torch.equal(optimizer.state[model.head.weight]["exp_avg"], saved)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda model: model, DistributedDataParallel], ids=["plain", "data parallel"]
+)
+def test_state_dicts_of_submodules_are_deprecated(wrap):
+    def first_layer(model):
+        return (model if isinstance(model, Net) else model.module).body[0]
+
+    model, other = wrap(base()), wrap(base(1))
+    only = {"submodules": {first_layer(model)}}
+    with pytest.warns(FutureWarning, match="Getting submodules only"):
+        part = get_model_state_dict(model, **only)
+    with pytest.warns(FutureWarning, match="Getting submodules only"):
+        options = StateDictOptions(keep_submodule_prefixes=False)
+        short, _ = get_state_dict(model, adam(model), **only, options=options)
+    assert set(part) == {"body.0.weight", "body.0.bias"} and set(short) == {"weight", "bias"}
+    with pytest.warns(FutureWarning, match="Passing model_state_dict as a "):
+        set_model_state_dict(other, {first_layer(other): short}, options=StateDictOptions(strict=False))
+    assert torch.equal(first_layer(other).weight, part["body.0.weight"])
+    with pytest.raises(ArgumentError, match="is not in the model"), pytest.warns(FutureWarning):
+        get_model_state_dict(model, submodules={nn.Linear(1, 1)})
+
+
 def test_frozen_parameters_can_be_left_out():
     state = get_model_state_dict(base(), options=StateDictOptions(ignore_frozen_params=True))
 

@@ -11,6 +11,7 @@ from tenon.distributed.fsdp.fully_sharded_data_parallel import FullyShardedDataP
 from tenon.distributed.fsdp.options import StateDictType
 from tenon.distributed.fsdp.state_dicts import WRAPPED
 from tenon.distributed.replicas.data_parallel import DistributedDataParallel
+from tenon.errors import ArgumentError
 from tenon.nn.module import Module
 from tenon.nn.optimized_module import OptimizedModule
 
@@ -46,6 +47,15 @@ def _inner(module: Module) -> str | None:
         if isinstance(module, kind):
             return name
     return None
+
+
+def prefix_of(model: Module, module: Module) -> str:
+    """What the names of the values of ``module`` begin with in the plain ``model``."""
+    for name, each in model.named_modules():
+        if each is module:
+            found = canonical(model, name)
+            return f"{found}." if found else ""
+    raise ArgumentError(f"the {type(module).__name__} is not in the model. Pass a module of model.modules().")
 
 
 def model_state(model: Module) -> dict[str, tuple[str, object]]:

@@ -7,12 +7,13 @@ of the state of optimizers. So a checkpoint of a model on 8 ranks loads into the
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tenon.distributed.checkpoint import optimizer_dicts as dicts
-from tenon.distributed.checkpoint.model_names import canonical, model_state, sharded_state_dicts
+from tenon.distributed.checkpoint.model_names import canonical, model_state, prefix_of, sharded_state_dicts
 from tenon.distributed.checkpoint.optimizer_states import initialize
 from tenon.distributed.checkpoint.sending import broadcast_state
 from tenon.distributed.communication import world
@@ -36,6 +37,8 @@ __all__ = [
 
 #: Values by name: tensors, numbers, and dicts of them.
 Values: TypeAlias = dict[str, Any]
+#: Values by name, or state dicts of submodules.
+ModelValues: TypeAlias = Mapping[str, object] | Mapping[Module, Mapping[str, object]]
 #: One optimizer, or several of one model.
 Optimizers: TypeAlias = Optimizer | Iterable[Optimizer]
 
@@ -48,7 +51,8 @@ class StateDictOptions:
     on rank 0 only. ``ignore_frozen_params``: without parameters that do not require grad. ``strict``: keys
     have to match. ``broadcast_from_rank0``: rank 0 passes whole tensors, of which each rank gets its part;
     needs ``full_state_dict``. ``flatten_optimizer_state_dict``: ``state.<name>.<key>`` in place of nested
-    dicts. ``keep_submodule_prefixes`` and ``dsd_fqn_modifiers`` have no effect.
+    dicts. ``keep_submodule_prefixes=False`` leaves the names of ``submodules`` out of keys.
+    ``dsd_fqn_modifiers`` has no effect: keys that hooks of modules change need no list of them.
     """
 
     full_state_dict: bool = False
@@ -65,10 +69,13 @@ class StateDictOptions:
             raise ArgumentError("full_state_dict must be True when broadcast_from_rank0 is True.")
 
 
-def get_model_state_dict(model: Module, *, options: StateDictOptions | None = None) -> Values:
+def get_model_state_dict(
+    model: Module, *, submodules: Collection[Module] | None = None, options: StateDictOptions | None = None
+) -> Values:
     """The state dict of ``model`` under the names that parameters have in the model that is not distributed.
 
-    Parameters of sharded models are DTensors; collective with ``full_state_dict``.
+    Parameters of sharded models are DTensors; collective with ``full_state_dict``. ``submodules``, which is
+    deprecated, selects values.
 
     >>> from tenon import nn
     >>> from tenon.nn.parallel import DistributedDataParallel
@@ -77,6 +84,9 @@ def get_model_state_dict(model: Module, *, options: StateDictOptions | None = No
     """
     options = options or StateDictOptions()
     state = {name: value for name, (_, value) in model_state(model).items()}
+    if submodules:
+        _warn_of_submodules()
+        state = _selected(model, state, submodules, options.keep_submodule_prefixes)
     if options.ignore_frozen_params:
         named = model.named_parameters(remove_duplicate=False)
         left_out = {canonical(model, name) for name, parameter in named if not parameter.requires_grad}
@@ -85,13 +95,20 @@ def get_model_state_dict(model: Module, *, options: StateDictOptions | None = No
 
 
 def get_optimizer_state_dict(
-    model: Module, optimizers: Optimizers, *, options: StateDictOptions | None = None
+    model: Module,
+    optimizers: Optimizers,
+    *,
+    submodules: Collection[Module] | None = None,
+    options: StateDictOptions | None = None,
 ) -> Values:
     """The state of ``optimizers`` under names of parameters: ``{"state": ..., "param_groups": ...}``.
 
     An optimizer that has not made a step gets a state first. Collective with ``full_state_dict``.
+    ``submodules``, deprecated, has no effect.
     """
     options = options or StateDictOptions()
+    if submodules:
+        _warn_of_submodules()
     merged: Values = {"state": {}, "param_groups": []}
     for optimizer in _several(optimizers):
         initialize(optimizer)
@@ -105,24 +122,29 @@ def get_optimizer_state_dict(
 
 
 def get_state_dict(
-    model: Module, optimizers: Optimizers, *, options: StateDictOptions | None = None
+    model: Module,
+    optimizers: Optimizers,
+    *,
+    submodules: Collection[Module] | None = None,
+    options: StateDictOptions | None = None,
 ) -> tuple[Values, Values]:
     """``get_model_state_dict`` and ``get_optimizer_state_dict``."""
     several = _several(optimizers)
-    state = get_model_state_dict(model, options=options)
+    state = get_model_state_dict(model, submodules=submodules, options=options)
     return state, get_optimizer_state_dict(model, several, options=options) if several else {}
 
 
 def set_model_state_dict(
-    model: Module, model_state_dict: Mapping[str, object], *, options: StateDictOptions | None = None
+    model: Module, model_state_dict: ModelValues, *, options: StateDictOptions | None = None
 ) -> IncompatibleKeys:
     """Load a state dict of the model that is not distributed, or what ``get_model_state_dict`` returned.
 
     Of whole tensors each rank takes its part, without communication unless ``broadcast_from_rank0``.
+    Submodules with state dicts of their own, in place of names, are deprecated.
     """
     options = options or StateDictOptions()
     own = model_state(model)
-    given = dict(model_state_dict)
+    given = _by_names(model, model_state_dict)
     if options.broadcast_from_rank0:
         given = broadcast_state(given, {name: value for name, (_, value) in own.items()})
     shares = sharded_like(given, {name: value for name, (_, value) in own.items()})
@@ -169,14 +191,17 @@ def set_state_dict(
     model: Module,
     optimizers: Optimizers,
     *,
-    model_state_dict: Mapping[str, object],
+    model_state_dict: ModelValues,
     optim_state_dict: Values,
     options: StateDictOptions | None = None,
 ) -> IncompatibleKeys:
-    """``set_optimizer_state_dict`` and ``set_model_state_dict``."""
+    """``set_optimizer_state_dict`` and ``set_model_state_dict``, the latter unless ``model_state_dict`` is
+    empty; with ``broadcast_from_rank0`` it may be, except on rank 0."""
     several = _several(optimizers)
     if several:
         set_optimizer_state_dict(model, several, optim_state_dict, options=options)
+    if not model_state_dict and not (options and options.broadcast_from_rank0):
+        return IncompatibleKeys([], [])
     return set_model_state_dict(model, model_state_dict, options=options)
 
 
@@ -186,6 +211,43 @@ def _several(optimizers: Optimizers) -> list[Optimizer]:
         if not isinstance(each, Optimizer):
             raise ArgumentError(f"a {type(each).__name__} is not an optimizer. Pass one, or a list of them.")
     return several
+
+
+def _warn_of_submodules() -> None:
+    warnings.warn(
+        "Getting submodules only model/optim state_dict is deprecated. Select keys of what get_state_dict"
+        " returns.",
+        FutureWarning,
+        stacklevel=3,
+    )
+
+
+def _selected(model: Module, state: Values, submodules: Collection[Module], keeps_prefixes: bool) -> Values:
+    """The values of ``submodules``; without ``keeps_prefixes`` under names in these."""
+    prefixes = [prefix_of(model, each) for each in submodules]
+    return {
+        name if keeps_prefixes else name.removeprefix(prefix): value
+        for name, value in state.items()
+        for prefix in prefixes
+        if name.startswith(prefix)
+    }
+
+
+def _by_names(model: Module, values: ModelValues) -> Values:
+    """A copy of ``values`` that has names in ``model`` in place of submodules."""
+    if not any(isinstance(key, Module) for key in values):
+        return {str(key): value for key, value in values.items()}
+    warnings.warn(
+        "Passing model_state_dict as a dict of submodules is deprecated. Add their names to the keys.",
+        FutureWarning,
+        stacklevel=3,
+    )
+    return {
+        prefix_of(model, module) + name: value
+        for module, state in values.items()
+        if isinstance(module, Module) and isinstance(state, Mapping)
+        for name, value in state.items()
+    }
 
 
 def _given_out(values: Mapping[str, object], options: StateDictOptions) -> Values:
