@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextvars
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -85,9 +85,9 @@ class DeviceMesh:
         """The global rank of this process."""
         return world.get_communicator().rank
 
-    def get_coordinate(self) -> list[int] | None:
+    def get_coordinate(self) -> tuple[int, ...] | None:
         """The position of this rank; None if it is not in the mesh."""
-        return None if self._coordinate is None else list(self._coordinate)
+        return self._coordinate
 
     def get_local_rank(self, mesh_dim: int | str | None = None) -> int:
         """The position of this rank along a dimension, which may be left out if there is only one."""
@@ -95,7 +95,15 @@ class DeviceMesh:
         return self._member()[dim]
 
     def get_group(self, mesh_dim: int | str | None = None) -> Communicator:
-        """The group of the ranks that differ from this one in ``mesh_dim`` only."""
+        """The group of the ranks that differ from this one in ``mesh_dim`` only, or of flattened dimensions
+        that ``mesh_dim`` names."""
+        flattened = self._root._flattened
+        if (
+            isinstance(mesh_dim, str)
+            and mesh_dim in flattened
+            and mesh_dim not in (self.mesh_dim_names or ())
+        ):
+            return flattened[mesh_dim][1].get_group()
         dim = self._dim(mesh_dim, "get_group")
         self._member()
         group = self._groups[dim]
@@ -105,6 +113,13 @@ class DeviceMesh:
     def get_all_groups(self) -> list[Communicator]:
         """The groups of all dimensions."""
         return [self.get_group(dim) for dim in range(self.ndim)]
+
+    def _line(self, dim: int) -> tuple[int, ...] | None:
+        """The ranks that differ from this one in dimension ``dim`` only; None if it is not in the mesh."""
+        if self._coordinate is None:
+            return None
+        place = (slice(None) if d == dim else c for d, c in enumerate(self._coordinate))
+        return tuple(self._ranks[tuple(place)].tolist())
 
     def _member(self) -> tuple[int, ...]:
         if self._coordinate is None:
@@ -132,7 +147,7 @@ class DeviceMesh:
 
     def _dim_of(self, name: str) -> int:
         if self.mesh_dim_names is None or name not in self.mesh_dim_names:
-            raise KeyError(f"Invalid mesh_dim_name {name!r}: the mesh has none of that name{self._named()}.")
+            raise KeyError(f"Invalid mesh_dim_name: Mesh dimension {name!r} does not exist{self._named()}.")
         return self.mesh_dim_names.index(name)
 
     def _named(self) -> str:
@@ -151,16 +166,28 @@ class DeviceMesh:
     ) -> DeviceMesh:
         """A mesh of groups that exist: of one group, or with ``mesh`` of one for each dimension."""
         groups = [group] if isinstance(group, Communicator) else list(group)
+        if not groups:
+            raise ArgumentError("DeviceMesh.from_group: Expects at least one ProcessGroup to be passed.")
         if isinstance(group, Communicator) and mesh is None:
             mesh = list(group.ranks)
         if mesh is None:
-            raise ArgumentError("DeviceMesh.from_group: several groups need mesh=, the array of all ranks.")
+            raise ArgumentError(
+                "DeviceMesh.from_group: Must pass mesh if passing multiple ProcessGroups: the array of all"
+                " ranks."
+            )
         made = cls(device_type, mesh, mesh_dim_names=mesh_dim_names, _groups=groups)
         if made.ndim != len(groups):
             raise ArgumentError(
-                f"DeviceMesh.from_group: {len(groups)} groups for a mesh of {made.ndim} dimensions. Pass"
-                " one for each."
+                f"DeviceMesh.from_group: Expects mesh with ndim equal to number of ProcessGroups, but got"
+                f" {len(groups)} groups for a mesh of {made.ndim} dimensions."
             )
+        for dim, each in enumerate(groups):
+            line = tuple(made._ranks.ravel().tolist()) if made.ndim == 1 else made._line(dim)
+            if line is not None and tuple(each.ranks) != line:
+                raise ArgumentError(
+                    f"DeviceMesh.from_group: Invalid mesh {made._ranks.tolist()} for a group of the ranks"
+                    f" {list(each.ranks)} along dimension {dim}, where the mesh has {list(line)}."
+                )
         return made
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
@@ -177,9 +204,15 @@ class DeviceMesh:
         joined = [flattened[n][0] if n in flattened else (n,) for n in names]
         dims = [[self._dim_of(n) for n in parts] for parts in joined]
         order = [d for group in dims for d in group]
-        if order != sorted(set(order)):
+        if len(set(order)) != len(order):
+            raise ArgumentError(
+                f"mesh[{names}]: Slicing overlapping dim_names is not allowed. Name each dimension once"
+                f"{self._named()}."
+            )
+        if order != sorted(order):
             raise KeyError(
-                f"mesh[{names}]: name dimensions once, and in the order of the mesh{self._named()}."
+                f"mesh[{names}]: Mesh dim indices should be in ascending order. Name dimensions in the order"
+                f" of the mesh{self._named()}."
             )
         place = self._coordinate or (0,) * self.ndim
         part = self._ranks[tuple(slice(None) if d in order else place[d] for d in range(self.ndim))]
@@ -200,8 +233,15 @@ class DeviceMesh:
         """
         own = self.mesh_dim_names or tuple(f"dim_{d}" for d in range(self.ndim))
         name = mesh_dim_name or "_".join(own)
+        if own == (name,):
+            return self
         known = self._root._flattened
-        if name not in known or known[name][0] != own:
+        if name in (self._root.mesh_dim_names or ()) or (name in known and known[name][0] != own):
+            raise ArgumentError(
+                f"_flatten: {name!r} has been created before, as a dimension{self._root._named()} or of other"
+                " dimensions. Pass another mesh_dim_name."
+            )
+        if name not in known:
             inside = self._coordinate is not None
             groups = self._groups
             if self.ndim > 1:
@@ -254,10 +294,12 @@ def init_device_mesh(
     mesh_shape: Sequence[int],
     *,
     mesh_dim_names: Sequence[str] | None = None,
+    backend_override: Mapping[int | str, object] | None = None,
 ) -> DeviceMesh:
     """Arrange all ranks of the job in a mesh of ``mesh_shape``, in order; collective.
 
-    Raises ``ArgumentError`` if the product of the sizes is not the number of ranks.
+    ``backend_override`` has no effect: all groups use the engine of the job's communicator. Raises
+    ``ArgumentError`` if the product of the sizes is not the number of ranks.
     Source: torch.distributed.device_mesh.init_device_mesh.
 
     >>> init_device_mesh("cpu", (1,), mesh_dim_names=("data",))

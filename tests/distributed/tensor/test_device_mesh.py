@@ -20,8 +20,8 @@ def test_a_grid_of_named_dimensions():
         return mesh.get_coordinate(), mesh.get_local_rank("model"), rows.ranks, columns.ranks
 
     results = run_ranks(6, work)
-    assert results[4] == ([1, 1], 1, (1, 4), (3, 4, 5))
-    assert [coordinate for coordinate, *_ in results] == [[i // 3, i % 3] for i in range(6)]
+    assert results[4] == ((1, 1), 1, (1, 4), (3, 4, 5))
+    assert [coordinate for coordinate, *_ in results] == [(i // 3, i % 3) for i in range(6)]
 
 
 def test_slices_share_the_groups():
@@ -32,8 +32,10 @@ def test_slices_share_the_groups():
         assert pair.shape == (2, 2) and pair.mesh_dim_names == ("a", "c")
         with pytest.raises(KeyError, match="'x'"):
             mesh["x"]
-        with pytest.raises(KeyError, match="in the order"):
+        with pytest.raises(KeyError, match="ascending order"):
             mesh["c", "a"]
+        with pytest.raises(KeyError, match="Mesh dimension 'x' does not exist"):
+            mesh.get_group("x")
         return part.mesh.tolist(), part.get_local_rank()
 
     assert run_ranks(4, work) == [([0, 1], 0), ([0, 1], 1), ([2, 3], 0), ([2, 3], 1)]
@@ -42,9 +44,12 @@ def test_slices_share_the_groups():
 def test_flatten_joins_dimensions():
     def work(communicator):
         mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("a", "b"))
-        flat = mesh["a", "b"]._flatten("all")
+        flat, part = mesh["a", "b"]._flatten("all"), mesh["a"]
         assert mesh["all"] is flat and flat.mesh_dim_names == ("all",)
-        assert mesh["a", "b"]._flatten("all") is flat
+        assert mesh["a", "b"]._flatten("all") is flat and part._flatten() is part
+        for parts, name in [("a", "all"), (("a", "b"), "b")]:
+            with pytest.raises(ValueError, match="created before"):
+                mesh[parts]._flatten(name)
         total = flat.get_group().all_reduce(np.array([communicator.rank])).wait()
         return flat.mesh.tolist(), int(total[0])
 
@@ -57,10 +62,13 @@ def test_slices_contain_flattened_dimensions():
         flat = mesh["dp", "cp"]._flatten()
         both = mesh["dp_cp", "tp"]
         assert mesh["dp_cp"] is flat and both.shape == (4, 2) and both.get_group("dp_cp") is flat.get_group()
+        assert mesh.get_group("dp_cp") is flat.get_group()
+        with pytest.raises(ArgumentError, match="overlapping"):
+            mesh["dp_cp", "dp"]
         return flat.mesh.tolist(), both.get_coordinate()
 
     results = run_ranks(8, work)
-    assert results[5] == ([1, 3, 5, 7], [2, 1]) and results[2][0] == [0, 2, 4, 6]
+    assert results[5] == ([1, 3, 5, 7], (2, 1)) and results[2][0] == [0, 2, 4, 6]
 
 
 def test_a_mesh_of_some_ranks():
@@ -82,8 +90,15 @@ def test_from_group():
         grid = init_device_mesh("cpu", (2, 2))
         again = DeviceMesh.from_group(grid.get_all_groups(), "cpu", [[0, 1], [2, 3]])
         assert again == grid and hash(again) == hash(grid)
-        with pytest.raises(ArgumentError, match="1 groups for a mesh of 2"):
-            DeviceMesh.from_group([communicator], "cpu", [[0, 1], [2, 3]])
+        for groups, ranks, message in [
+            ([communicator], [[0, 1], [2, 3]], "1 groups for a mesh of 2"),
+            ([], [0], "at least one ProcessGroup"),
+            (grid.get_all_groups(), None, "Must pass mesh"),
+            (communicator, [0, 1], "Invalid mesh"),
+            (grid.get_all_groups(), [[0, 2], [1, 3]], "Invalid mesh"),
+        ]:
+            with pytest.raises(ArgumentError, match=message):
+                DeviceMesh.from_group(groups, "cpu", ranks)
         return mesh.get_group() is communicator and mesh.shape == (4,)
 
     assert run_ranks(4, work) == [True] * 4
