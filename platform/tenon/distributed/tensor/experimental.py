@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from tenon.distributed.tensor.local_map import local_map
 from tenon.distributed.tensor.mesh_backend import IMPLICIT, Implicit
 
-__all__ = ["implicit_replication"]
+__all__ = ["implicit_replication", "local_map"]
 
 
 @contextlib.contextmanager
