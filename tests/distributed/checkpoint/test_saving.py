@@ -272,6 +272,17 @@ def test_values_that_cannot_be_saved(tmp_path):
     assert not (tmp_path / "manifest.json").exists()
 
 
+def test_saves_and_loads_have_names(tmp_path):
+    writer, reader = FileSystemWriter(tmp_path), dcp.FileSystemReader(tmp_path)
+    dcp.save({"step": 1}, storage_writer=writer)
+    first = writer.save_id
+    dcp.save({"step": 2}, storage_writer=writer)
+    meta = reader.read_metadata().storage_meta
+
+    assert first != writer.save_id == meta.save_id and reader.load_id == meta.load_id
+    assert meta.checkpoint_id == str(tmp_path)
+
+
 def test_where_to_save(tmp_path):
     with pytest.raises(ArgumentError, match="Cannot detect"):
         dcp.save({}, checkpoint_id="s3://bucket/run")
@@ -281,7 +292,7 @@ def test_where_to_save(tmp_path):
         dcp.save({})
     dcp.save({"step": 1}, storage_writer=FileSystemWriter(tmp_path / "new" / "folder"))
     writer = FileSystemWriter(tmp_path / "new" / "folder", overwrite=False)
-    with pytest.raises(CheckpointException, match="has a checkpoint, and overwrite=False"):
+    with pytest.raises(CheckpointException, match=r"Checkpoint already exists in .*, and overwrite=False"):
         dcp.save({"step": 2}, storage_writer=writer)
     state = {"step": 0}
     dcp.load(state, storage_reader=FileSystemReader(tmp_path / "new" / "folder"))

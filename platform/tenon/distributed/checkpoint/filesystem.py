@@ -65,18 +65,19 @@ class FileSystemWriter(StorageWriter):
         self.path = Path(path)
         self.overwrite = overwrite
         self.is_coordinator = False
-        self._save = ""
+        self.save_id = ""
+        """The name of the save, a new one each time."""
 
     def reset(self, checkpoint_id: str | os.PathLike[str] | None = None) -> None:
         """A new checkpoint begins, in the folder ``checkpoint_id`` if that is given."""
         if checkpoint_id is not None:
             self.path = Path(checkpoint_id)
-        self._save = secrets.token_hex(8)
+        self.save_id = secrets.token_hex(8)
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: object, **kwargs: object) -> None:
         """Begin on this rank."""
         self.is_coordinator = is_coordinator
-        if not self._save:
+        if not self.save_id:
             self.reset()
 
     def prepare_local_plan(self, plan: SavePlan) -> SavePlan:
@@ -84,8 +85,8 @@ class FileSystemWriter(StorageWriter):
         self.path.mkdir(parents=True, exist_ok=True)
         if not self.overwrite and (self.path / manifest.NAME).exists():
             raise CheckpointError(
-                f"{os.fspath(self.path)!r} has a checkpoint, and overwrite=False was given. Save to another"
-                " folder."
+                f"Checkpoint already exists in {os.fspath(self.path)!r}, and overwrite=False was given. Save"
+                " to another folder."
             )
         return SavePlan(plan.items, os.path.realpath(self.path), plan.planner_data)
 
@@ -99,7 +100,7 @@ class FileSystemWriter(StorageWriter):
             )
         return [
             SavePlan(
-                plan.items, f"shard-{self._save}-{rank:05d}-of-{count:05d}.safetensors", plan.planner_data
+                plan.items, f"shard-{self.save_id}-{rank:05d}-of-{count:05d}.safetensors", plan.planner_data
             )
             for rank, plan in enumerate(plans)
         ]
@@ -165,7 +166,7 @@ class FileSystemWriter(StorageWriter):
 
     def storage_meta(self) -> StorageMeta | None:
         """The folder, and the name of the save."""
-        return StorageMeta(checkpoint_id=os.fspath(self.path), save_id=self._save)
+        return StorageMeta(checkpoint_id=os.fspath(self.path), save_id=self.save_id)
 
     @property
     def checkpoint_id(self) -> str:
@@ -183,6 +184,8 @@ class FileSystemReader(StorageReader):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.load_id: str | None = None
+        """The checksum of the manifest that was read last."""
         self._data = StorageData({}, {})
         self._open: dict[str, tuple[BinaryIO, TensorFile]] = {}
 
@@ -203,8 +206,11 @@ class FileSystemReader(StorageReader):
         except (FileNotFoundError, NotADirectoryError):
             raise CheckpointError(self._absent()) from None
         metadata = manifest.from_text(text, repr(os.fspath(path)))
-        ident = hashlib.sha256(text.encode()).hexdigest()
-        metadata.storage_meta = StorageMeta(checkpoint_id=os.fspath(self.path), load_id=ident)
+        self.load_id = hashlib.sha256(text.encode()).hexdigest()
+        saves = [
+            match[1] for name in metadata.storage_data.files if (match := manifest.SHARD.fullmatch(name))
+        ]
+        metadata.storage_meta = StorageMeta(os.fspath(self.path), saves[0] if saves else None, self.load_id)
         return metadata
 
     def _absent(self) -> str:

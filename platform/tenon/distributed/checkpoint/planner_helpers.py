@@ -124,19 +124,22 @@ def find_tensor_shard(tensor: Tensor, index: MetadataIndex) -> Tensor:
     if isinstance(tensor, DTensor):
         return tensor.detach().to_local()
     if index.offset is not None and any(index.offset):
-        raise CheckpointError(f"{index.fqn} is a whole tensor: it has no part at {list(index.offset)}.")
+        raise ArgumentError(f"{index.fqn} is a whole tensor: it has no part at {list(index.offset)}.")
     return tensor
 
 
 def find_state_dict_object(state_dict: Mapping[str, object], index: MetadataIndex) -> Any:  # of any type
     """The value of a flat state dict that ``index`` names, of a tensor this rank's part."""
     if index.fqn not in state_dict:
-        raise CheckpointError(f"Could not find FQN: {index.fqn!r} in the state dict.")
+        raise ArgumentError(f"Could not find FQN: {index.fqn!r} in the state dict.")
     value = state_dict[index.fqn]
     if isinstance(value, Tensor):
         return find_tensor_shard(value, index)
     if index.offset is not None:
-        raise CheckpointError(f"FQN: {index.fqn!r} is a {type(value).__name__}, of which there are no parts.")
+        raise ArgumentError(
+            f"FQN: {index.fqn!r} is not a ShardedTensor or DTensor but a {type(value).__name__}, of which"
+            " there are no parts."
+        )
     return value
 
 
