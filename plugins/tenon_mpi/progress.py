@@ -11,6 +11,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TypeAlias
 
 import numpy as np
@@ -49,12 +50,13 @@ class Progress:
 class Pending(engine.Work):
     """A queued collective; ``wait`` raises the exception that it raised in the progress thread."""
 
-    __slots__ = ("_clock", "_done", "_error", "_perform", "_step")
+    __slots__ = ("_clock", "_context", "_done", "_error", "_perform", "_step")
 
     def __init__(self, result: np.ndarray, perform: Perform, clock: engine.Clock, step: int | None) -> None:
         super().__init__(result)
         self._perform: Perform | None = perform
         self._clock, self._step = clock, step
+        self._context = copy_context()  # whoever observes the calls of the thread that starts it
         self._done = threading.Event()
         self._error: Exception | None = None
 
@@ -64,7 +66,7 @@ class Pending(engine.Work):
         perform, self._perform = self._perform, None
         assert perform is not None  # a handle is queued once
         try:
-            perform(communicator)
+            self._context.run(perform, communicator)
         except Exception as error:  # Re-raised by `wait`, in the thread that started it.
             self._error = error
         self._done.set()

@@ -7,9 +7,11 @@ arrays. Each op is one class in one of the modules below; see ``engine/op.py`` f
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from tenon.compat import torch_dispatch  # noqa: F401 - registers itself with tensors
+from tenon.compat.finder import is_second_name
 from tenon.engine import backward, dispatch  # noqa: F401 - ops need them
 from tenon.engine.op import table
 from tenon.kernels import expressions, meta  # noqa: F401 - ops need them
@@ -69,6 +71,8 @@ table.define = _define
 
 
 def __getattr__(name: str) -> Any:  # an Op; callers know the class
+    if name.lstrip("_").startswith("c10d") and is_second_name(f"{__name__}.{name}"):
+        return importlib.import_module(f"{__name__}.{name}")
     return getattr(table, name)
 
 

@@ -6,8 +6,9 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, Self, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Protocol, Self, TypeAlias, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -267,6 +268,11 @@ class ReductionOptions(Protocol):
     """torch's ``AllreduceOptions``: the operation of a reduction."""
 
     reduceOp: str
+
+
+#: Called with each collective that the thread makes, before the ranks compare it.
+Observer: TypeAlias = "Callable[[Call], None]"
+OBSERVERS: ContextVar[tuple[Observer, ...]] = ContextVar("collective observers", default=())
 
 
 class AroundCall(Protocol):

@@ -23,6 +23,7 @@ from tenon.distributed.communication import rooted
 from tenon.distributed.communication.arrays import READ_ONLY, delivered, flat_of, prepared, target_for
 from tenon.distributed.communication.calls import (
     FINISH,
+    OBSERVERS,
     Args,
     AroundCall,
     Call,
@@ -153,12 +154,7 @@ class Communicator(SeveralArrays, ABC):
         return Work(target)
 
     def all_gather(
-        self,
-        array: ArrayLike,
-        out: np.ndarray | None = None,
-        *,
-        name: str | None = None,
-        detail: str = "",
+        self, array: ArrayLike, out: np.ndarray | None = None, *, name: str | None = None, detail: str = ""
     ) -> Work:
         """Stack the arrays of all ranks: ``[size, *array.shape]``, on every rank.
 
@@ -370,6 +366,8 @@ class Communicator(SeveralArrays, ABC):
 
     def _do(self, call: Call, perform: Callable[[*Args], Result], *args: *Args) -> Result:
         """Compare ``call`` between the ranks, then return ``perform(*args)``; profiles time both."""
+        for observe in OBSERVERS.get():
+            observe(call)
         if around_call is not None:
             return around_call(self, call, perform, args)
         self.agree(call)

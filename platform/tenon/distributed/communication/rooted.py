@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tenon.distributed.communication.arrays import describe, prepared
-from tenon.distributed.communication.calls import cached_call
+from tenon.distributed.communication.calls import OBSERVERS, Call, cached_call
 from tenon.distributed.communication.reduction import check_transferable, dtype_name
 from tenon.errors import ArgumentError, CommunicatorError
 
@@ -23,12 +23,19 @@ LONGEST_NAME = 100
 """Messages between two ranks compare this many characters of a name."""
 
 
+def _agree(communicator: Communicator, call: Call) -> None:
+    for observe in OBSERVERS.get():
+        observe(call)
+    communicator.agree(call)
+
+
 def gather(communicator: Communicator, array: ArrayLike, root: int, name: str | None) -> np.ndarray | None:
     """``Communicator.gather``."""
     source = prepared(array)
     check_transferable(source.dtype)
     communicator.check_root(root)
-    communicator.agree(cached_call("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name))
+    call = cached_call("gather", f"to rank {root}", source.shape, dtype_name(source.dtype), name)
+    _agree(communicator, call)
     if communicator.rank != root:
         communicator.perform_send(source.reshape(-1), describe(source), root, 0).wait()
         return None
@@ -51,7 +58,8 @@ def scatter(
     """``Communicator.scatter``."""
     check_transferable(out.dtype)
     communicator.check_root(root)
-    communicator.agree(cached_call("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name))
+    call = cached_call("scatter", f"from rank {root}", out.shape, dtype_name(out.dtype), name)
+    _agree(communicator, call)
     if communicator.rank != root:
         return communicator.perform_receive(out.reshape(-1), describe(out), root, 0).wait().reshape(out.shape)
     if rows is None:
