@@ -73,10 +73,10 @@ class Counter:
         self.count = count
 
     def state_dict(self):
-        return {"count": self.count, "history": [1, (2, 3)]}
+        return {"count": self.count, "history": [1, (2, 3)], "files": [io.BytesIO(b"log")]}
 
     def load_state_dict(self, state):
-        self.count = state["count"]
+        self.count = state["count"] if state["files"][0].getvalue() == b"log" else -1
 
 
 def test_values_of_all_kinds(tmp_path):

@@ -41,6 +41,7 @@ from tenon.distributed.checkpoint.planner_helpers import (
 )
 from tenon.errors import ArgumentError, CheckpointError
 from tenon.tensors.creation import factories
+from tenon.tensors.pytree import tree_map, tree_map_only
 from tenon.tensors.tensor import Tensor
 
 __all__ = [
@@ -123,17 +124,17 @@ class DefaultSavePlanner(SavePlanner):
         if write_item.type is not WriteItemType.BYTE_IO:
             return object
         data = io.BytesIO()
-        if isinstance(object, Leaf):
-            object = object.value
-        if isinstance(object, io.BytesIO):
-            serialize.save({_RAW: object.getvalue()}, data)
-        else:
-            serialize.save(object, data)
+        value = object.value if isinstance(object, Leaf) else object
+        serialize.save(tree_map_only(io.BytesIO, lambda each: {_RAW: each.getvalue()}, value), data)
         return data
 
 
 #: The key of the content of a BytesIO, which is saved as such.
 _RAW = "tenon.BytesIO"
+
+
+def _is_raw(value: object) -> bool:
+    return isinstance(value, dict) and value.keys() == {_RAW}
 
 
 class DefaultLoadPlanner(LoadPlanner):
@@ -183,9 +184,11 @@ class DefaultLoadPlanner(LoadPlanner):
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         """Put a value in the state dict. No code in it is run: ``tenon.load`` reads it."""
-        loaded = serialize.load(value)
-        if isinstance(loaded, dict) and loaded.keys() == {_RAW}:
-            loaded = io.BytesIO(loaded[_RAW])
+        loaded = tree_map(
+            lambda each: io.BytesIO(each[_RAW]) if _is_raw(each) else each,
+            serialize.load(value),
+            is_leaf=_is_raw,
+        )
         name = read_item.dest_index.fqn
         if self.flatten_state_dict:
             set_element(self.original_state_dict, self.mappings[name], loaded)
