@@ -343,7 +343,10 @@ def test_models_and_optimizers_that_save_under_plain_names(expected, tmp_path):
         patch_optimizer_state_dict(other, optimizers=[fresh])
         dcp.load({"model": other, "optimizer": fresh}, checkpoint_id=tmp_path)
         assert_close(other.state_dict(), expected[0])
-        return set(fresh.state_dict()["state"])
+        state, of_optimizer = get_state_dict(other, fresh)  # of the classes' own methods
+        set_state_dict(other, fresh, model_state_dict=state, optim_state_dict=of_optimizer)
+        assert_close(state, expected[0])
+        return set(of_optimizer["state"])
 
     assert run_ranks(2, work)[0] == set(expected[1]["state"])
     assert "model.head.weight" in {

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -83,7 +84,8 @@ def get_model_state_dict(
     ['weight', 'bias']
     """
     options = options or StateDictOptions()
-    state = {name: value for name, (_, value) in model_state(model).items()}
+    with _unpatched(model):
+        state = {name: value for name, (_, value) in model_state(model).items()}
     if submodules:
         _warn_of_submodules()
         state = _selected(model, state, submodules, options.keep_submodule_prefixes)
@@ -112,7 +114,8 @@ def get_optimizer_state_dict(
     merged: Values = {"state": {}, "param_groups": []}
     for optimizer in _several(optimizers):
         initialize(optimizer)
-        found = dicts.named(model, optimizer, whole=options.full_state_dict)
+        with _unpatched(optimizer):
+            found = dicts.named(model, optimizer, whole=options.full_state_dict)
         merged["state"] |= found["state"]
         merged["param_groups"] += found["param_groups"]
     merged["state"] = {name: _given_out(entry, options) for name, entry in merged["state"].items()}
@@ -143,7 +146,8 @@ def set_model_state_dict(
     Submodules with state dicts of their own, in place of names, are deprecated.
     """
     options = options or StateDictOptions()
-    own = model_state(model)
+    with _unpatched(model):
+        own = model_state(model)
     given = _by_names(model, model_state_dict)
     if options.broadcast_from_rank0:
         given = broadcast_state(given, {name: value for name, (_, value) in own.items()})
@@ -154,7 +158,7 @@ def set_model_state_dict(
             if not parameter.requires_grad:
                 renamed.setdefault(name, parameter)
     meta = any(isinstance(v, Tensor) and v.device.type == "meta" for _, v in own.values())
-    with sharded_state_dicts(model):
+    with _unpatched(model), sharded_state_dicts(model):
         keys = model.load_state_dict(renamed, strict=options.strict, assign=meta)
     return IncompatibleKeys([canonical(model, key) for key in keys.missing_keys], keys.unexpected_keys)
 
@@ -181,7 +185,7 @@ def set_optimizer_state_dict(
         )
     if "state" not in given:
         given = dicts.unflattened(given, [name for each in several for name in dicts.names(model, each)])
-    with no_grad():
+    with no_grad(), _unpatched(*several):
         parts = [dicts.numbered(model, each, given, options.strict) for each in several]
         for optimizer, part in zip(several, parts, strict=True):
             optimizer.load_state_dict(part)
@@ -263,14 +267,12 @@ def patch_model_state_dict(model: Module, *, options: StateDictOptions | None = 
     ``set_model_state_dict``, so that ``save`` and ``load`` use these names for the model itself."""
 
     def state_dict() -> Values:
-        with _unpatched([model]):
-            return get_model_state_dict(model, options=options)
+        return get_model_state_dict(model, options=options)
 
     def load_state_dict(state_dict: Mapping[str, object]) -> IncompatibleKeys:
-        with _unpatched([model]):
-            return set_model_state_dict(model, state_dict, options=options)
+        return set_model_state_dict(model, state_dict, options=options)
 
-    vars(model).update(state_dict=state_dict, load_state_dict=load_state_dict)
+    _patch([model], state_dict, load_state_dict)
 
 
 def patch_optimizer_state_dict(
@@ -281,21 +283,33 @@ def patch_optimizer_state_dict(
     several = _several(optimizers)
 
     def state_dict() -> Values:
-        with _unpatched(several):
-            return get_optimizer_state_dict(model, several, options=options)
+        return get_optimizer_state_dict(model, several, options=options)
 
     def load_state_dict(state_dict: Values) -> None:
-        with _unpatched(several):
-            set_optimizer_state_dict(model, several, state_dict, options=options)
+        set_optimizer_state_dict(model, several, state_dict, options=options)
 
-    for each in several:
+    _patch(several, state_dict, load_state_dict)
+
+
+#: The functions that take the place of methods of models and optimizers.
+_patches: weakref.WeakSet[Callable[..., object]] = weakref.WeakSet()
+
+
+def _patch(
+    objects: Iterable[object], state_dict: Callable[[], Values], load_state_dict: Callable[..., object]
+) -> None:
+    _patches.update((state_dict, load_state_dict))
+    for each in objects:
         vars(each).update(state_dict=state_dict, load_state_dict=load_state_dict)
 
 
 @contextlib.contextmanager
-def _unpatched(objects: Iterable[object]) -> Iterator[None]:
+def _unpatched(*objects: object) -> Iterator[None]:
     """Inside, ``objects`` have the methods of their classes."""
-    patched = [(vars(each), {name: vars(each).pop(name) for name in _METHODS}) for each in objects]
+    patched = []
+    for own in map(vars, objects):
+        names = [name for name in ("state_dict", "load_state_dict") if own.get(name) in _patches]
+        patched.append((own, {name: own.pop(name) for name in names}))
     try:
         yield
     finally:
@@ -303,6 +317,5 @@ def _unpatched(objects: Iterable[object]) -> Iterator[None]:
             own.update(methods)
 
 
-_METHODS = ("state_dict", "load_state_dict")
 _patch_model_state_dict = patch_model_state_dict
 _patch_optimizer_state_dict = patch_optimizer_state_dict
