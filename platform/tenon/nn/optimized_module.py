@@ -31,7 +31,8 @@ class OptimizedModule(Module):
 
     def __setattr__(self, name: str, value: object) -> None:
         original = self.__dict__.get("_modules", {}).get("_orig_mod")
-        if original is None or name in type(self).__dict__ or name in ("_orig_mod", "training"):
+        own = name in type(self).__dict__ or name in ("__class__", "_orig_mod", "training")
+        if original is None or own:
             super().__setattr__(name, value)
         else:
             setattr(original, name, value)

@@ -9,6 +9,11 @@ import pytest
 
 import tenon as torch
 from tenon import nn
+from tenon.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    set_model_state_dict,
+)
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.fsdp import (
     CPUOffload,
@@ -128,6 +133,36 @@ def test_state_dicts_are_whole_or_sharded():
         assert_equal_states(other, wanted)
         assert_equal_states(again, wanted)
         assert all(issubclass(kind, DTensor) for kind in kinds)
+
+
+WRAPS = {
+    "inside": lambda layers: nn.Sequential(FullyShardedDataParallel(layers[0]), layers[1]),
+    "twice": lambda layers: FullyShardedDataParallel(
+        nn.Sequential(FullyShardedDataParallel(layers[0]), layers[1])
+    ),
+    "compiled": lambda layers: torch.compile(FullyShardedDataParallel(layers)),
+    "of compiled": lambda layers: FullyShardedDataParallel(torch.compile(layers)),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPS.values(), ids=WRAPS)
+def test_models_that_contain_wrappers_load_their_state(wrap):
+    base = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    wanted = {name: torch.randn(value.shape) for name, value in base.state_dict().items()}
+
+    def work(communicator):
+        model = wrap(copy.deepcopy(base))
+        set_model_state_dict(model, wanted)
+        state = model.state_dict()
+        other = wrap(copy.deepcopy(base))
+        other.load_state_dict(state)
+        out = other(torch.ones(1, 4))
+        return get_model_state_dict(other, options=StateDictOptions(full_state_dict=True)), out.detach()
+
+    base.load_state_dict(wanted)
+    for state, out in run_ranks(2, work):
+        assert_equal_states(state, wanted)
+        torch.testing.assert_close(out, base(torch.ones(1, 4)).detach())
 
 
 def test_state_of_the_optimizer_goes_to_another_number_of_ranks():

@@ -27,7 +27,7 @@ from tenon.distributed.fsdp.options import (
 from tenon.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy
 from tenon.distributed.fsdp.sharded_steps import refuse
 from tenon.distributed.fsdp.state import states_of
-from tenon.distributed.fsdp.state_dicts import WRAPPED, WithStateDicts
+from tenon.distributed.fsdp.state_dicts import WRAPPED, WithStateDicts, with_wrapped
 from tenon.distributed.fsdp.whole_parameters import gathered
 from tenon.distributed.fsdp.wrap import selected
 from tenon.distributed.replicas.broadcast import broadcast_tensors
@@ -126,6 +126,7 @@ class FullyShardedDataParallel(WithStateDicts):
         if precision.buffer_dtype is not None:
             _cast_buffers(module, precision)
         self._fsdp_wrapped_module = module
+        self._register_load_state_dict_pre_hook(with_wrapped, with_module=True)
         self.sharding_strategy, self.mesh = strategy, mesh
         self._settings = StateDictSettings(
             StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()

@@ -184,6 +184,14 @@ class WithStateDicts(Module):
         return result
 
 
+def with_wrapped(module: Module, state_dict: StateDict, prefix: str, *args: object) -> None:
+    """Before ``module`` is loaded as a part of another one: give keys the name of the wrapped model."""
+    inner = f"{prefix}{WRAPPED}."
+    for key in list(state_dict):
+        if key.startswith(prefix) and not key.startswith(inner):
+            state_dict[inner + key.removeprefix(prefix)] = state_dict.pop(key)
+
+
 def names_of(model: Module, optim: Optimizer) -> list[str]:
     """The names of the optimizer's parameters, in their order."""
     names = {id(p): name for name, p in model.named_parameters()}
