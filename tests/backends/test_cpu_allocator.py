@@ -38,6 +38,7 @@ def faults(**environment):
     return int(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told to keep memory")
 def test_memory_that_a_step_frees_is_there_for_the_next_step_without_page_faults():
     kept, given_back = faults(), faults(TENON_CPU_KEEP_MB="0")

@@ -32,6 +32,10 @@ NAMES = {"net": "x", "dynamic_net": "x", "digits": "images", "resnet": "x", "mob
          "gpt": "tokens", "unet": "x", "lstm_tagger": "words", "gru": "x"}  # fmt: skip
 
 
+FEW = {"net", "resnet", "bert", "lstm_tagger"}
+"""Models of different kinds."""
+
+
 def with_batch(name):
     axis = BATCH.get(name, 0)
     if name == "bert":
@@ -39,7 +43,9 @@ def with_batch(name):
     return {NAMES[name]: {axis: "batch"}}
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in MODELS]
+)
 def test_every_model_takes_any_batch(name):
     example = MODELS[name]()
 

@@ -85,9 +85,17 @@ def dropout_rate(i, model, optimizer):
 
 @pytest.mark.parametrize(
     "change",
-    [state_entries, state_of_one_parameter, all_state, parameter_in_model_and_group, parameter_of_the_model_only,
-     frozen_and_thawed, dropout_rate],
-)  # fmt: skip
+    [
+        state_entries,
+        all_state,
+        parameter_of_the_model_only,
+        dropout_rate,
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (state_of_one_parameter, parameter_in_model_and_group, frozen_and_thawed)
+        ),
+    ],
+)
 def test_a_change_between_calls_is_seen(twins, change):
     step = twins.check(training(twins, change), calls=14, programs=None, tolerance=1e-4)
 
@@ -95,6 +103,7 @@ def test_a_change_between_calls_is_seen(twins, change):
     assert len(step.programs) >= 2, "the calls after the change should be compiled again"
 
 
+@pytest.mark.slow
 def test_models_converted_to_another_dtype_go_on(twins):
     def change(i, model, optimizer):
         if i == 6:
@@ -117,7 +126,7 @@ def test_state_saved_and_loaded_between_calls(twins):
 
 
 def test_a_last_smaller_batch_has_a_program_of_its_own(twins):
-    twins.check(training(twins, nothing, rows=lambda i: 2 if i % 4 == 3 else 5), calls=24, programs=2)
+    twins.check(training(twins, nothing, rows=lambda i: 2 if i % 4 == 3 else 5), calls=16, programs=2)
 
 
 def test_empty_batches_are_compiled_too(twins):

@@ -248,6 +248,7 @@ def test_share_memory_moves_all_members_in_place():
     assert module.weight is parameter and parameter.tolist() == values and parameter.requires_grad
 
 
+@pytest.mark.slow
 def test_a_forked_process_changes_a_module_that_shares_memory():
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKED]  # fork() beside threads
     run = subprocess.run(command, capture_output=True, text=True, timeout=300)

@@ -15,7 +15,9 @@ def distance_from_orthogonal(weight):
     return float((weight.mT @ weight - identity).abs().max())
 
 
-@pytest.mark.parametrize("name", ["matrix_exp", "cayley", "householder"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("matrix_exp", marks=pytest.mark.slow), "cayley", "householder"]
+)
 @pytest.mark.parametrize(
     "shape", [(4, 6), *(pytest.param(s, marks=pytest.mark.slow) for s in ((6, 4), (5, 5)))], ids=str
 )

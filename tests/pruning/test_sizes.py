@@ -175,6 +175,7 @@ def test_a_second_removal_joins_the_first(kind):
         assert difference(each(x), wanted) < 1e-5
 
 
+@pytest.mark.slow
 def test_half_of_the_heads_and_neurons_of_a_vision_transformer_go():
     spec = importlib.util.spec_from_file_location("vit", VIT)
     vit = importlib.util.module_from_spec(spec)

@@ -175,6 +175,7 @@ def test_other_convolutions_keep_the_direct_kernel(monkeypatch, other):
     assert not winograd.is_faster(other)
 
 
+@pytest.mark.slow
 def test_it_can_be_turned_off():
     code = (
         "from tenon_cpu.onednn import winograd; import numpy as np; from tenon_cpu.onednn.problems import *\n"

@@ -194,6 +194,7 @@ def test_a_shard_that_is_damaged_at_its_source_is_an_error_that_names_shard_and_
             dataset.__getitems__([1, 2])
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_while_it_downloads_leaves_room_and_no_copy(
     server, tmp_path, numbered, until
 ):

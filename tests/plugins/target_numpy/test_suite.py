@@ -8,7 +8,7 @@ from tenon_target_numpy import plugin
 from tenon_target_numpy.target import NumpyTarget
 
 #: Models whose ops others have as well; every target with models in its own language runs them by default.
-SIMILAR = {"dynamic_net", "resnet", "bert", "gru"}
+SIMILAR = {"dynamic_net", "resnet", "bert", "gru", "digits", "unet", "vit"}
 
 
 class TestNumpyTarget(TargetSuite):
