@@ -344,3 +344,35 @@ def test_sharded_parameters_are_compared_as_wholes():
             torch.testing.assert_close(one.weight, other.weight)
 
     run_ranks(2, work)
+
+
+@pytest.mark.parametrize("ahead", ["in backward", "by hand"])
+def test_parameters_that_were_gathered_ahead_of_an_optimizer_step_are_gathered_again(ahead):
+    torch.manual_seed(0)
+    base = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    x = torch.arange(8.0).reshape(2, 4) / 8
+
+    def trained(model, optimizer, between=lambda model: None):
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(x).square().sum()
+            loss.backward()
+            between(model)
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def work(communicator):
+        model = copy.deepcopy(base)
+        for module in (model[0], model[1], model):
+            fully_shard(module)
+        if ahead == "in backward":  # that of the second layer is over when that of the first begins
+            model[0].set_modules_to_backward_prefetch([model[1]])
+            return trained(model, sgd(model))
+        return trained(model, sgd(model), lambda model: model[1].unshard(async_op=True))
+
+    plain = copy.deepcopy(base)
+    expected = trained(plain, sgd(plain))
+    for found in run_ranks(2, work):
+        assert found == pytest.approx(expected)

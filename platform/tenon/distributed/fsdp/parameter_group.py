@@ -97,6 +97,8 @@ class ParameterGroup:
         self.sums: GroupSums | None = None
         """What takes the reduced gradients, with ``deterministic="world"``."""
         self._gathering: tuple[Work, list[np.ndarray]] | None = None
+        self._versions: list[int] = []
+        """Those of the shards that are being gathered."""
         self._gathered = self._is_common = False
         self._rows: list[np.ndarray] = []
         self._reducing: Reduction | None = None
@@ -128,12 +130,17 @@ class ParameterGroup:
     # --- gathering ---
 
     def start_unshard(self, private: bool = False) -> None:
-        """Start to gather the parameters; collective. Nothing if they are gathered, or about to be.
+        """Start to gather the parameters; collective. Nothing if they are gathered, or about to be; what is
+        being gathered of shards that have been modified since is gathered again.
 
         The memory may be common to the ranks of a host, which nobody may write to, unless it is ``private``.
         """
+        versions = [parameter.version for parameter in self.parameters]
+        if self._gathering is not None and versions != self._versions:
+            self.reshard()
         if self._gathered or self._gathering is not None or not self.parameters:
             return
+        self._versions = versions
         if self._kept:
             self._gather_kept(self._kept)
             return

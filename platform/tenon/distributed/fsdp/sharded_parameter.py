@@ -226,9 +226,14 @@ class ShardedParameter:
         self.note_change()
 
     @property
+    def version(self) -> int:
+        """How often the shard has been modified."""
+        return self.sharded._counter()[0]
+
+    @property
     def has_changed(self) -> bool:
         """Whether the shard has been modified since the last ``note_change``."""
-        return self.sharded._counter()[0] != self._version
+        return self.version != self._version
 
     def note_change(self) -> None:
         """Give the whole a new version if the shard has been modified: a graph of before is out of date."""

@@ -115,6 +115,8 @@ class ModelState:
             lacks = group.reduces_unused and not group.reduced
             if group.phase is Phase.BACKWARD or group.has_gradients or lacks:
                 self.reduce(group)
+            elif group.is_gathering and self.root.is_last_backward:
+                group.reshard()  # gathered ahead for a backward pass that was over
             elif group.is_gathered and group.reshards_after_backward:
                 group.reshard()
             group.phase, group.reduced = Phase.IDLE, False
