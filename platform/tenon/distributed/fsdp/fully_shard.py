@@ -21,10 +21,11 @@ from tenon.distributed.fsdp.arguments import (
     placement_of,
 )
 from tenon.distributed.fsdp.buffers import BufferPool
-from tenon.distributed.fsdp.parameter_group import AllReduceHook, ParameterGroup
+from tenon.distributed.fsdp.module_settings import ModuleSettings
+from tenon.distributed.fsdp.parameter_group import ParameterGroup
 from tenon.distributed.fsdp.policies import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 from tenon.distributed.fsdp.sharded_parameter import ShardedParameter
-from tenon.distributed.fsdp.sharded_steps import DeterministicSteps, ShardedSteps, refuse
+from tenon.distributed.fsdp.sharded_steps import DeterministicSteps, ShardedSteps
 from tenon.distributed.fsdp.state import STATE, ModuleState, states_of
 from tenon.distributed.replicas.buckets import agree
 from tenon.distributed.replicas.shard_steps import SHARDS
@@ -166,16 +167,13 @@ class UnshardHandle:
             group.unshard()
 
 
-class FSDPModule(Module):
-    """The base class that ``fully_shard`` adds to a module's class.
-
-    ``recurse`` in its methods includes the ``fully_shard`` modules inside.
-    """
+class FSDPModule(ModuleSettings, Module):
+    """The base class that ``fully_shard`` adds to a module's class; its settings are ``ModuleSettings``."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:  # those of the original class
         """An instance of the original class: code such as ``Sequential[1:3]`` makes new modules by
         ``type(self)``."""
-        after = list(cls.__mro__).index(FSDPModule) + 1
+        after = list(cls.__mro__).index(ModuleSettings) + 1
         original: Any = cls.__mro__[after]  # a class of any arguments
         self = original.__new__(original, *args, **kwargs)
         self.__init__(*args, **kwargs)
@@ -184,14 +182,6 @@ class FSDPModule(Module):
     def __call__(self, *args: Nested, **kwargs: Nested) -> Nested:
         """Gather the parameters, call the module, and release them."""
         return self._state.call(self, super().__call__, args, kwargs)
-
-    @property
-    def _state(self) -> ModuleState:
-        state: ModuleState = self.__dict__[STATE]
-        return state
-
-    def _states(self, recurse: bool) -> Iterable[ModuleState]:
-        return states_of(self) if recurse else [self._state]
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Convert the shards, as ``to`` and ``to_empty`` do."""
@@ -243,103 +233,6 @@ class FSDPModule(Module):
                 f"reset_iter_state must be called on the root FSDP module, not on {self._state.group.name!r}."
             )
         model.reset()
-
-    # --- settings ---
-
-    def set_requires_gradient_sync(self, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
-        """Whether backward reduces gradients; if not they accumulate, whole, on each rank."""
-        for state in self._states(recurse):
-            if not requires_gradient_sync:
-                _refuse_deterministic(state, "set_requires_gradient_sync(False)")
-            state.group.reduces = state.group.reduces_over_replicas = requires_gradient_sync
-
-    def set_requires_all_reduce(self, requires_all_reduce: bool, *, recurse: bool = True) -> None:
-        """Whether backward reduces over the replicas of a two-dimensional mesh; if not, shards
-        accumulate."""
-        for state in self._states(recurse):
-            if not requires_all_reduce:
-                _refuse_deterministic(state, "set_requires_all_reduce(False)")
-            state.group.reduces_over_replicas = requires_all_reduce
-
-    def set_reshard_after_forward(self, reshard_after_forward: bool, recurse: bool = True) -> None:
-        """Whether to release the parameters after forward."""
-        if not isinstance(reshard_after_forward, bool):
-            raise ArgumentError(
-                f"reshard_after_forward should be a bool, got {type(reshard_after_forward).__name__}. Pass a"
-                " number to fully_shard."
-            )
-        for state in self._states(recurse):
-            state.reshard_after_forward = state.group.reshard_after_forward = reshard_after_forward
-
-    def set_reshard_after_backward(self, reshard_after_backward: bool, *, recurse: bool = True) -> None:
-        """Whether to release the parameters after backward; False saves the gather of a further
-        micro-batch."""
-        for state in self._states(recurse):
-            state.group.reshards_after_backward = reshard_after_backward
-
-    def set_is_last_backward(self, is_last_backward: bool) -> None:
-        """Whether the next backward pass is the last of the step, as it is by default."""
-        model = self._state.model
-        state = self._state if model is None else model.root
-        state.is_last_backward = is_last_backward
-
-    def set_modules_to_forward_prefetch(self, modules: list[FSDPModule]) -> None:
-        """Start to gather the parameters of ``modules`` when this module begins its forward."""
-        self._state.forward_prefetch = [_state_of(m) for m in modules]
-
-    def set_modules_to_backward_prefetch(self, modules: list[FSDPModule]) -> None:
-        """Start to gather the parameters of ``modules`` when this module begins its backward."""
-        self._state.backward_prefetch = [_state_of(m) for m in modules]
-
-    def set_all_reduce_hook(self, hook: AllReduceHook, *, stream: object = None) -> None:
-        """Call ``hook`` with the reduced gradients of the module's shards, a flat tensor, which it may
-        change in place. ``stream`` has no effect; with a mesh of two dimensions it has to be None."""
-        _refuse_deterministic(self._state, "set_all_reduce_hook")
-        if stream is not None and self._state.group.replicas is not None:
-            raise ArgumentError(
-                "stream cannot be set when using native HSDP: the mesh replicates over its first dimension."
-            )
-        self._state.group.all_reduce_hook = hook
-
-    def set_gradient_divide_factor(self, factor: float) -> None:
-        """Divide summed gradients by ``factor``, in place of the number of ranks."""
-        _refuse_deterministic(self._state, "set_gradient_divide_factor")
-        if not factor > 0:
-            raise ArgumentError(f"set_gradient_divide_factor: factor={factor!r} has to be positive.")
-        self._state.group.divide_factor = float(factor)
-
-    set_reduce_scatter_divide_factor = set_gradient_divide_factor
-
-    def set_force_sum_reduction_for_comms(self, enable: bool) -> None:
-        """Whether collectives only sum, and the division by the number of ranks is a step of its own."""
-        self._state.group.sums_only = enable
-
-    def set_reduce_scatter_unused_params(
-        self, reduce_scatter_unused_params: bool, *, recurse: bool = True
-    ) -> None:
-        """Whether every backward pass reduces the gradients of all trained parameters, with zeros for those
-        that have none: for models of which a rank may use a module that another rank does not."""
-        for state in self._states(recurse):
-            state.group.reduces_unused = reduce_scatter_unused_params
-
-    def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
-        """Whether to gather the parameters before backward: False for modules whose backward reads no
-        parameter, such as an embedding's."""
-        self._state.group.unshards_in_backward = unshard_in_backward
-
-    def set_post_optim_event(self, event: object) -> None:
-        """No effect: computation on the CPU has no streams."""
-
-
-def _state_of(module: object) -> ModuleState:
-    if not isinstance(module, FSDPModule):
-        raise ArgumentError(f"prefetch: {type(module).__name__} is not a fully_shard module.")
-    return module._state
-
-
-def _refuse_deterministic(state: ModuleState, setting: str) -> None:
-    if state.group.sums is not None:
-        refuse(setting)
 
 
 @functools.cache
