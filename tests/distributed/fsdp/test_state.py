@@ -406,3 +406,33 @@ def test_pool_reuses_a_buffer_only_when_nothing_refers_to_it():
     assert pool.take(900).ctypes.data == address
     del second
     assert pool.used_bytes == 0 and pool.free_bytes == 2000
+
+
+class Chain(nn.ModuleList):
+    """A container with a forward."""
+
+    def forward(self, x):
+        for layer in self:
+            x = layer(x)
+        return x
+
+
+def test_container_with_a_forward_is_sharded():
+    model = fully_shard(Chain([nn.Linear(2, 2), nn.Linear(2, 1)]))
+
+    model(torch.ones(1, 2)).sum().backward()
+
+    assert model[1].bias.grad.full_tensor().item() == 1
+
+
+def test_part_of_a_sharded_sequence_is_a_plain_sequence():
+    model = fully_shard(nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1)))
+    assert type(model[:2]) is nn.Sequential and len(model[:2]) == 2
+
+
+@pytest.mark.parametrize(("value", "error"), [(0, ValueError), (2.5, TypeError), (True, TypeError)])
+def test_number_of_buffers_is_checked(value, error):
+    model = fully_shard(nn.Linear(2, 2))
+    model.set_reduce_scatter_max_input_buffers(2)
+    with pytest.raises(error, match="max_input_buffers must be a"):
+        model.set_reduce_scatter_max_input_buffers(value)

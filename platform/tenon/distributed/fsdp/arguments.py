@@ -27,7 +27,7 @@ def check_module(module: object) -> None:
             "Each distinct composable distributed API can only be applied to a module once: fully_shard has"
             f" already been applied to this {type(module).__name__}. Apply it to inner modules first."
         )
-    if isinstance(module, ModuleList | ModuleDict):
+    if isinstance(module, ModuleList | ModuleDict) and type(module).forward is Module.forward:
         raise ArgumentError(
             f"fully_shard does not support containers that do not implement forward: {type(module).__name__}."
             " Apply it to the modules in it, or to the module that calls them."
@@ -79,8 +79,8 @@ def owners_of(modules: Sequence[Module], ignored: set[int]) -> list[tuple[str, P
                 earlier = parameter.__dict__.get(SHARDED_AS)
                 if earlier is not None:
                     raise ArgumentError(
-                        f"fully_shard: parameter {full!r} is shared with {earlier!r} of a module that an"
-                        " earlier call has sharded. Shard modules that share parameters by one call: on a"
+                        f"fully_shard: parameter {full!r} is shared with {earlier!r}, and already managed by"
+                        " another fully_shard module. Shard modules that share parameters by one call: on a"
                         " module that contains them, or on a list of them."
                     )
                 found.setdefault(id(parameter), (full, parameter, []))[2].append((submodule, name))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from tenon.distributed.fsdp.parameter_group import AllReduceHook
 from tenon.distributed.fsdp.sharded_steps import refuse
 from tenon.distributed.fsdp.state import STATE, ModuleState, states_of
-from tenon.errors import ArgumentError
+from tenon.errors import ArgumentError, ArgumentTypeError
 from tenon.nn.module import Module
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class ModuleSettings:
         change in place. ``stream`` has no effect; with a mesh of two dimensions it has to be None."""
         _refuse_deterministic(self._state, "set_all_reduce_hook")
         if stream is not None and self._state.group.replicas is not None:
-            raise ArgumentError(
-                "stream cannot be set when using native HSDP: the mesh replicates over its first dimension."
-            )
+            raise ArgumentError("stream cannot be set when using native HSDP")
         self._state.group.all_reduce_hook = hook
 
     def set_gradient_divide_factor(self, factor: float) -> None:
@@ -101,6 +99,22 @@ class ModuleSettings:
         that have none: for models of which a rank may use a module that another rank does not."""
         for state in self._states(recurse):
             state.group.reduces_unused = reduce_scatter_unused_params
+
+    def set_reduce_scatter_max_input_buffers(self, max_input_buffers: int, *, recurse: bool = True) -> None:
+        """No effect but for a check: gradients are reduced where backward has put them, without buffers that
+        could be more."""
+        if isinstance(max_input_buffers, bool) or not isinstance(max_input_buffers, int):
+            raise ArgumentTypeError(
+                f"max_input_buffers must be an int, got {type(max_input_buffers).__name__}. Pass 1 or more."
+            )
+        if max_input_buffers < 1:
+            raise ArgumentError(f"max_input_buffers must be a positive int, got {max_input_buffers}.")
+
+    def set_separate_reduce_scatter_group(self, enable: bool = True, *, recurse: bool = True) -> None:
+        """No effect: MPI has no queue in which a reduction would wait for a gather."""
+
+    def _set_unshard_async_op(self, async_op: bool) -> None:
+        """No effect: gathers are started ahead wherever communication overlaps with computation."""
 
     def set_unshard_in_backward(self, unshard_in_backward: bool) -> None:
         """Whether to gather the parameters before backward: False for modules whose backward reads no
