@@ -418,11 +418,11 @@ def test_representations():
 # --- what is refused ---
 
 
-def refused(plan, error, match, model=None):
+def refused(plan, error, match):
     """Applying the plan raises on all ranks, and nothing has been changed."""
 
     def work(mesh):
-        net = model() if model else transformer()
+        net = transformer()
         with pytest.raises(error, match=match):
             parallelize_module(net, mesh, plan)
         assert not any(isinstance(p, DTensor) for p in net.parameters())
@@ -443,12 +443,6 @@ def test_a_plan_is_checked_before_it_is_applied():
         "blocks is a ModuleList",
     )
     refused({"head": ColwiseParallel(), "hea?": RowwiseParallel()}, ArgumentError, "head .Linear. is sharded")
-    refused(
-        {"head": ColwiseParallel()},
-        ArgumentError,
-        "'head.weight' is shared with 'embed.weight', which the plan does not name",
-        lambda: transformer(tied=True),
-    )
     refused({"head": "columns"}, TypeError, "Expect Union")
     refused("columns", TypeError, "Expect Union.* <class 'str'> found")
 
@@ -472,6 +466,18 @@ def test_tied_parameters_have_to_be_split_alike():
 
     with pytest.raises(ArgumentError, match=r"'weight' of .10, 8. is shared with another module"):
         on_mesh(2, work)
+
+
+def test_tied_parameters_that_two_calls_split_stay_tied():
+    def work(mesh):
+        model = transformer(tied=True)
+        with pytest.warns(TenonWarning, match="'embed.weight' is shared with 'head.weight', which the plan"):
+            parallelize_module(model, mesh, {"embed": RowwiseParallel()})
+        assert model.head.weight is not model.embed.weight
+        parallelize_module(model.head, mesh, ColwiseParallel())
+        return model.head.weight is model.embed.weight
+
+    assert on_mesh(1, work) == [True]  # ranks that are threads share the list of warnings
 
 
 def test_paths_that_match_nothing_are_warned_of():

@@ -29,9 +29,10 @@ def parallelize_module(
     Parameters are those of rank ``src_data_rank`` of the mesh, or with None each rank's own. Collective:
     all ranks of the mesh pass the same. Create the optimizer, and call ``fully_shard``, afterwards.
 
-    The whole plan is checked first: if a style does not fit its module (``UnsupportedError``), if two
-    styles shard one module, or if a parameter of a sharded module is shared with a module that is not in the
-    plan (``ArgumentError``), nothing has been changed.
+    The whole plan is checked first: if a style does not fit its module (``UnsupportedError``), or if two
+    styles shard one module (``ArgumentError``), nothing has been changed. A parameter of a sharded module
+    that is shared with one that is not in the plan is warned of: it is shared again once the other has been
+    made parallel by another call, or has been given the parameter.
 
     Source: torch.distributed.tensor.parallel.parallelize_module.
 
@@ -108,7 +109,7 @@ def matches(module: Module, pattern: str) -> list[tuple[str, Module]]:
 
 
 def _check(module: Module, targets: list[Target], mesh: DeviceMesh) -> None:
-    """Raise unless all styles fit their modules; see ``parallelize_module``."""
+    """Raise unless all styles fit their modules, and warn of parameters that are not shared any more."""
     sharded: dict[int, str] = {}
     inside: set[int] = set()
     for target, style, path in targets:
@@ -134,10 +135,13 @@ def _check(module: Module, targets: list[Target], mesh: DeviceMesh) -> None:
         if len({is_sharded for _, is_sharded in places}) > 1:
             here = next(name for name, is_sharded in places if is_sharded)
             there = next(name for name, is_sharded in places if not is_sharded)
-            raise ArgumentError(
+            warnings.warn(
                 f"parallelize_module: parameter {here!r} is shared with {there!r}, which the plan does not"
-                " name, so that they would not be shared any more. Give both modules styles: a tied"
-                " embedding and head are RowwiseParallel() and ColwiseParallel()."
+                " name: from now on they are two parameters, unless another call makes the other module"
+                " parallel or you assign one to the other. A tied embedding and head are RowwiseParallel()"
+                " and ColwiseParallel().",
+                TenonWarning,
+                stacklevel=3,
             )
 
 
