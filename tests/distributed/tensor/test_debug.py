@@ -99,3 +99,21 @@ def test_tensor_parallel_layers_reduce_once_in_each_direction():
         return forward, {str(kind): count for kind, count in mode.get_comm_counts().items()}
 
     assert run_ranks(2, work)[1] == ({"reduce_scatter": 1}, {"all_gather": 1, "all_reduce": 1})
+
+
+@pytest.mark.parametrize("order", [0.5, 2, float("inf")])
+def test_the_norm_of_all_gradients_takes_one_collective_a_mesh_dimension(order):
+    torch.manual_seed(0)
+    gradients = [torch.randn(6, 4) for _ in range(4)]
+    placements = [[Shard(0), Shard(1)], [Shard(0), Replicate()], [Replicate(), Shard(0)], [Replicate()] * 2]
+    expected = nn.utils.get_total_norm(gradients, order)
+
+    def work(communicator):
+        mesh = init_device_mesh("cpu", (2, 2))
+        own = [distribute_tensor(g, mesh, p) for g, p in zip(gradients, placements, strict=True)]
+        with CommDebugMode() as mode:
+            norm = nn.utils.get_total_norm(own, order)
+        torch.testing.assert_close(norm.full_tensor(), expected)
+        return mode.get_total_counts()
+
+    assert run_ranks(4, work) == [2] * 4

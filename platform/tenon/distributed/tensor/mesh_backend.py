@@ -129,8 +129,7 @@ class MeshBackend(Backend):
         return array.redistributed(array.replicated, "gather").local
 
     def joint_norm(self, arrays: Sequence[ShardedArray], order: float) -> Array | None:
-        """Of the norms of local parts: for all arrays that are split alike one collective for each mesh
-        dimension that splits them."""
+        """Of the norms of local parts: one collective for each mesh dimension that splits an array."""
         if self.exact or not order > 0 or not self.member or any(isinstance(a.local, Aval) for a in arrays):
             return None
         found: dict[tuple[int, ...], list[float]] = {}
@@ -141,17 +140,22 @@ class MeshBackend(Backend):
             local = self.device.raw.vector_norm(placed.local, order=order, axes=tuple(range(array.ndim)))
             found.setdefault(dims, []).append(float(self.device.to_host(local)))
             kinds.add(local.dtype)
-        joined = np.linalg.norm([self._joined_norm(n, order, dims) for dims, n in found.items()], order)
+        joined = self._joined_norm({d: float(np.linalg.norm(n, order)) for d, n in found.items()}, order)
         device = self.device.device_of(arrays[0].local)
         return self.device.from_host(np.asarray(joined, np.result_type(*kinds)), device)
 
-    def _joined_norm(self, norms: Sequence[float], order: float, dims: Sequence[int]) -> float:
-        """The norm of ``norms`` of all ranks along ``dims``."""
-        total = np.asarray([np.linalg.norm(norms, order)])
-        for dim in dims:
-            every = self.mesh.get_group(dim).all_gather(total, name="norms of DTensors").wait()
-            total = np.asarray([np.linalg.norm(every.reshape(-1), order)])
-        return float(total[0])
+    def _joined_norm(self, norms: dict[tuple[int, ...], float], order: float) -> float:
+        """The norm of all ``norms``, by the mesh dimensions along which the ranks have different ones."""
+        for dim in reversed(range(self.mesh.ndim)):
+            along = sorted(dims for dims in norms if dim in dims)
+            if not along:
+                continue
+            own = np.asarray([norms.pop(dims) for dims in along])
+            every = self.mesh.get_group(dim).all_gather(own, name="norms of DTensors").wait()
+            for dims, norm in zip(along, np.linalg.norm(every, order, axis=0), strict=True):
+                others = norms.get(dims[:-1], 0.0)  # ``dim`` is the last, as those after it are done
+                norms[dims[:-1]] = float(np.linalg.norm([others, norm], order))
+        return norms.get((), 0.0)
 
     def own_part(self, like: ShardedArray, array: ShardedArray) -> Array:
         """The local part of ``array`` by the placements of ``like``; collective if it has others.
