@@ -41,6 +41,11 @@ REEXPORTS: dict[str, tuple[str, ...]] = {
         "tenon.distributed.checkpoint: CheckpointException",
         "tenon.distributed.checkpoint.planner_helpers: find_state_dict_object, find_tensor_shard",
     ),
+    "tenon.distributed.tensor.parallel.style": (
+        "tenon.distributed.tensor.parallel: ColwiseParallel, ParallelStyle, PrepareModuleInput,"
+        " PrepareModuleInputOutput, PrepareModuleOutput, RowwiseParallel, SequenceParallel",
+        "tenon.distributed.tensor.parallel.parallel_style: StyleError, as_placed, first_input",
+    ),
     "tenon.distributed.algorithms": (
         "tenon.distributed.join: Join",
         "tenon.distributed.joinable: Joinable, JoinHook",

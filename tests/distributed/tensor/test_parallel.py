@@ -660,3 +660,13 @@ def test_meshes_that_do_not_belong_together_are_refused():
             fully_shard(model[0], mesh=mesh["dp"])
 
     run_ranks(4, work)
+
+
+def test_paths_of_pytorch_name_the_same_modules():
+    from tenon.distributed import _tensor, tensor
+    from tenon.distributed._tensor.placement_types import Shard as ShardOfOldPath
+    from tenon.distributed.tensor.parallel import style
+
+    assert _tensor is tensor and ShardOfOldPath is Shard
+    assert (style.ColwiseParallel, style.ParallelStyle) == (ColwiseParallel, ParallelStyle)
+    assert style.PrepareModuleInputOutput is PrepareModuleInputOutput

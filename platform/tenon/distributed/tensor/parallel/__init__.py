@@ -8,12 +8,12 @@ inputs and outputs, ``loss.py`` is for sharded class scores.
 from tenon.distributed.tensor.parallel.api import parallelize_module
 from tenon.distributed.tensor.parallel.layers import ColwiseParallel, RowwiseParallel, SequenceParallel
 from tenon.distributed.tensor.parallel.loss import loss_parallel
+from tenon.distributed.tensor.parallel.parallel_style import ParallelStyle
 from tenon.distributed.tensor.parallel.prepare import (
     PrepareModuleInput,
     PrepareModuleInputOutput,
     PrepareModuleOutput,
 )
-from tenon.distributed.tensor.parallel.style import ParallelStyle
 
 __all__ = [
     "ColwiseParallel",

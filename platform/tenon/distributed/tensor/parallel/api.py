@@ -9,7 +9,7 @@ from typing import cast
 
 from tenon.distributed.device_mesh import DeviceMesh, current_mesh
 from tenon.distributed.tensor.dtensor import DTensor
-from tenon.distributed.tensor.parallel.style import ParallelStyle
+from tenon.distributed.tensor.parallel.parallel_style import ParallelStyle
 from tenon.errors import ArgumentError, TenonWarning
 from tenon.nn.module import Module
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from tenon.distributed.tensor.creation import distribute_module, distribute_tensor
 from tenon.distributed.tensor.dtensor import DTensor
-from tenon.distributed.tensor.parallel.style import ParallelStyle, as_placed, first_input
+from tenon.distributed.tensor.parallel.parallel_style import ParallelStyle, as_placed, first_input
 from tenon.distributed.tensor.placement_types import Placement, Replicate, Shard
 from tenon.engine.types import Forwarded
 from tenon.errors import ArgumentError, UnsupportedError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tenon.distributed.tensor.parallel.style import ParallelStyle, StyleError, as_placed
+from tenon.distributed.tensor.parallel.parallel_style import ParallelStyle, StyleError, as_placed
 from tenon.distributed.tensor.placement_types import Placement
 from tenon.engine.types import Forwarded
 from tenon.errors import ModuleValueError
