@@ -203,6 +203,7 @@ MODULES: dict[str, str] = {
     "tenon.compat.backends.opt_einsum": "tenon.functions.contraction_order",
     "tenon.compiler": "tenon.nn.compiler",
     "tenon.distributed._tensor": "tenon.distributed.tensor",
+    "tenon.distributed.tensor._dtensor_spec": "tenon.distributed.tensor.dtensor_spec",
     "tenon.distributed.elastic.multiprocessing.errors": "tenon.compat.elastic_errors",
     "tenon.fft": "tenon.functions.fft",
     "tenon.fx._lazy_graph_module": "tenon.compat.lazy_graph_module",

@@ -676,3 +676,13 @@ def test_the_norm_of_sharded_gradients_has_the_dtype_of_the_plain_one(dtypes):
     for total, clipped in on_ranks(work):
         torch.testing.assert_close(total, expected, rtol=1e-2, atol=0)
         torch.testing.assert_close(clipped, [p.grad for p in whole], rtol=2e-2, atol=1e-3)
+
+
+def test_spec_of_a_dtensor():
+    x = distribute_tensor(torch.ones(3, 2, dtype=torch.float64), init_device_mesh("cpu", (1,)), [Shard(1)])
+    spec = x._spec
+
+    assert (spec.mesh, spec.device_mesh, spec.placements) == (x.device_mesh, x.device_mesh, (Shard(1),))
+    assert (spec.tensor_meta.shape, spec.tensor_meta.stride) == ((3, 2), (2, 1))
+    assert (spec.tensor_meta.dtype, spec.shape, spec.ndim) == (torch.float64, (3, 2), 2)
+    assert spec == x.clone()._spec != x.float()._spec

@@ -16,6 +16,7 @@ from tenon.autograd.function_context import FunctionCtx
 from tenon.compat.overriding import PLAIN
 from tenon.distributed.device_mesh import DeviceMesh, current_mesh
 from tenon.distributed.tensor.chunks import local_part
+from tenon.distributed.tensor.dtensor_spec import DTensorSpec, TensorMeta
 from tenon.distributed.tensor.mesh_backend import MeshBackend, mesh_backend
 from tenon.distributed.tensor.placement_types import Partial, Placement, Replicate, Shard, normalized
 from tenon.distributed.tensor.sharded_array import Placements, ShardedArray, of_gradient
@@ -162,6 +163,11 @@ class DTensor(Tensor, plain=True):
     @property
     def _local_tensor(self) -> Tensor:
         return Tensor._of(self.raw.local, self.raw.backend.device)
+
+    @property
+    def _spec(self) -> DTensorSpec:
+        meta = TensorMeta(self.shape, self.stride(), self.dtype)
+        return DTensorSpec(self.device_mesh, self.placements, meta)
 
     # --- conversions that would gather silently ---
 
