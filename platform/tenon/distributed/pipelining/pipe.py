@@ -17,6 +17,7 @@ from tenon.engine.types import Nested
 from tenon.errors import ArgumentError, IndexRangeError, TenonWarning
 from tenon.fx import Graph, GraphModule
 from tenon.nn.module import Module
+from tenon.tensors.tensor import Tensor
 
 
 @dataclass
@@ -49,11 +50,11 @@ class Pipe(Module):
         return [self.split_gm.get_submodule(f"submod_{number}") for number in range(self.num_stages)]
 
     def forward(self, *args: Nested, **kwargs: Nested) -> Nested:
-        """The model's outputs."""
+        """The model's outputs; a single tensor is in a tuple, as PyTorch returns it."""
         result: Nested = self._stages()[0](*args, **kwargs)
         for stage in self._stages()[1:]:
             result = stage(*result) if isinstance(result, tuple) else stage(result)
-        return result
+        return (result,) if isinstance(result, Tensor) else result
 
     def get_stage_module(self, stage_idx: int) -> Module:
         """The module of a stage; IndexRangeError if there is none."""
