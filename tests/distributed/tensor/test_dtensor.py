@@ -366,13 +366,35 @@ def test_ranks_outside_of_the_mesh_have_nothing():
         mesh = DeviceMesh("cpu", [0, 2])
         d = distribute_tensor(X, mesh, [Shard(0)])
         e = DTensor.from_local(torch.ones(3, 4), mesh, [Shard(0)])
+        assert e.equal(e.clone()) and torch.equal(e, e + 0) and not e.equal(d)
+        g = e.clone().requires_grad_()
+        g.to_local().sum().backward()
+        assert g.grad.shape == (6, 4) and g.grad.to_local().shape == e.to_local().shape
         return (
-            d.to_local().numel(),
-            (e + 2).to_local().numel(),
-            e.redistribute(placements=[Replicate()]).to_local().numel(),
+            tuple(d.to_local().shape),
+            tuple((e + 2).to_local().shape),
+            tuple(e.redistribute(placements=[Replicate()]).to_local().shape),
+            e.sum().to_local().item(),
         )
 
-    assert run_ranks(3, work) == [(6, 12, 24), (0, 0, 0), (6, 12, 24)]
+    inside = (2, 3), (3, 4), (6, 4), 12
+    assert run_ranks(3, work) == [inside, ((0,), (0,), (0,), 0), inside]
+
+
+def test_what_distribute_tensor_refuses():
+    def work(communicator):
+        line, grid = init_device_mesh("cpu", (2,)), init_device_mesh("cpu", (1, 2))
+        d = sharded(line)
+        for tensor, mesh, placements, message in [
+            (X, grid, [Shard(0)], "must have the same length"),
+            (X.clone().requires_grad_() * 2, grid, [Shard(0)], "distribute leaf tensors"),
+            (d, grid, [Replicate(), Shard(0)], "to a different device mesh"),
+            (d, line, [Shard(1)], "to a different placements"),
+        ]:
+            with pytest.raises(ArgumentError, match=message):
+                distribute_tensor(tensor, mesh, placements)
+
+    run_ranks(2, work)
 
 
 def test_tensors_of_two_equal_meshes_combine():

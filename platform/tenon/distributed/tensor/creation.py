@@ -51,19 +51,21 @@ def distribute_tensor(
     mesh = current_mesh(device_mesh, "distribute_tensor")
     if not isinstance(tensor, Tensor):
         raise ArgumentError(f"distribute_tensor: tensor is a {type(tensor).__name__}, not a Tensor.")
-    placed = normalized(placements, mesh.ndim, tensor.ndim, "distribute_tensor")
-    if isinstance(tensor, DTensor):
-        if tensor.device_mesh != mesh or tensor.placements != placed:
-            raise ArgumentError(
-                f"distribute_tensor: the tensor is a DTensor already, on {tensor.device_mesh!r} by"
-                f" {tensor.placements}, not by {placed}. Use redistribute()."
-            )
-        return tensor
-    if not tensor.is_leaf:
+    if not tensor.is_leaf and not isinstance(tensor, DTensor):
         raise ArgumentError(
             "distribute_tensor should be used to distribute leaf tensors! but found non-leaf tensor! Pass"
             " tensor.detach(), or use DTensor.from_local(), through which gradients flow."
         )
+    placed = normalized(placements, mesh.ndim, tensor.ndim, "distribute_tensor")
+    if isinstance(tensor, DTensor):
+        if tensor.device_mesh != mesh or tensor.placements != placed:
+            where = "device mesh" if tensor.device_mesh != mesh else "placements"
+            raise ArgumentError(
+                f"distribute_tensor: Cannot distribute a DTensor to a different {where}: the tensor is on"
+                f" {tensor.device_mesh!r} by {tensor.placements}, not on {mesh!r} by {placed}. Use"
+                " redistribute(), or full_tensor() for another mesh."
+            )
+        return tensor
     if src_data_rank is not None and not all(0 <= src_data_rank < size for size in mesh.shape):
         raise ArgumentError(
             f"distribute_tensor: src_data_rank={src_data_rank} has to be a rank of each dimension of"

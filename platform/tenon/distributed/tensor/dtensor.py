@@ -101,6 +101,7 @@ class DTensor(Tensor, plain=True):
     def to_local(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """This rank's part, as a plain tensor that shares its memory. Differentiable.
 
+        A rank outside of the mesh has no elements: a vector of length 0, and of a tensor without axes 0.
         The gradient that arrives is taken to be a part by ``grad_placements``; by default by those of this
         tensor.
         """
@@ -162,7 +163,10 @@ class DTensor(Tensor, plain=True):
 
     @property
     def _local_tensor(self) -> Tensor:
-        return Tensor._of(self.raw.local, self.raw.backend.device)
+        local, backend = self.raw.local, self.raw.backend
+        if not backend.member and local.ndim > 1:
+            local = local.with_shape((0,)) if isinstance(local, Aval) else local.reshape(0)
+        return Tensor._of(local, backend.device)
 
     @property
     def _spec(self) -> DTensorSpec:
@@ -298,8 +302,8 @@ class _ToLocal(Function):
     def forward(ctx: _Context, x: DTensor, gradient: Placements | None) -> Tensor:
         ctx.mesh, ctx.shape = x.device_mesh, x.raw.shape
         ctx.gradient = of_gradient(x.placements) if gradient is None else gradient
-        local: Tensor = x._local_tensor.view(x.raw.local.shape)
-        return local
+        local = x._local_tensor
+        return local.view(local.shape)
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
