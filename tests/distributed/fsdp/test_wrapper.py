@@ -251,6 +251,23 @@ def test_modules_are_made_alike_by_a_broadcast():
         assert_equal_states(state, net(0).state_dict())
 
 
+def test_groups_of_ranks_train_models_of_their_own():
+    states = [expected(net(seed))[1] for seed in (0, 1)]
+
+    def work(communicator):
+        which = communicator.rank % 2
+        groups = [torch.distributed.new_group(ranks) for ranks in ([0, 2], [1, 3])]
+        seed = which if communicator.rank < 2 else 9
+        model = FullyShardedDataParallel(net(seed), groups[which], sync_module_states=True)
+        optimizer = sgd(model)
+        for i in range(3):
+            step(model, optimizer, *part(batch(i), groups[which]))
+        return model.state_dict()
+
+    for rank, found in enumerate(run_ranks(4, work)):
+        assert_equal_states(found, states[rank % 2])
+
+
 def test_gradients_accumulate_in_no_sync():
     base = net()
     _, state = expected(base, 1)
@@ -325,7 +342,7 @@ def test_wrong_arguments():
     with pytest.raises(ArgumentError, match="has to be a ShardingStrategy"):
         FullyShardedDataParallel(net(), sharding_strategy=1)
     with pytest.raises(UnsupportedError, match="Pass device_mesh"):
-        FullyShardedDataParallel(net(), torch.distributed.get_communicator())
+        FullyShardedDataParallel(net(), torch.distributed.get_communicator(), ShardingStrategy.HYBRID_SHARD)
     with pytest.raises(ArgumentError, match="should be parameters or modules, but has a int"):
         FullyShardedDataParallel(net(), ignored_states=[3])
     refused = pytest.raises(UnsupportedError, match="rank0_only=True is not supported")

@@ -50,6 +50,7 @@ class FullyShardedDataParallel(WithStateDicts):
     rank 0's parameters and buffers first. ``param_init_fn(module)`` gives the parameters of a module on the
     meta device memory and values; it is called for one such module after the other, so that no rank has the
     whole model. ``ignored_modules`` and ``ignored_states`` stay as they are. Create the optimizer afterwards.
+    The ranks are those of ``process_group`` or of ``device_mesh``, by default all.
 
     ``state_dict()`` has whole tensors, under the names of the unwrapped model; see ``state_dict_type``.
     ``backward_prefetch``, ``forward_prefetch``, ``limit_all_gathers``, ``use_orig_params`` and ``device_id``
@@ -87,10 +88,12 @@ class FullyShardedDataParallel(WithStateDicts):
         if not isinstance(strategy, ShardingStrategy):
             raise ArgumentError(f"sharding_strategy={strategy!r} has to be a ShardingStrategy.")
         if process_group is not None:
-            raise UnsupportedError(
-                "FullyShardedDataParallel: process_group is not supported. Pass device_mesh, of one"
-                " dimension, or of two to replicate over the first."
-            )
+            if device_mesh is not None or strategy.is_hybrid or not isinstance(process_group, Communicator):
+                raise UnsupportedError(
+                    f"FullyShardedDataParallel: process_group with {strategy} is not supported, or beside"
+                    " device_mesh. Pass device_mesh, of one dimension, or of two to replicate over the first."
+                )
+            device_mesh = DeviceMesh.from_group(process_group, _kind(module))
         modules, parameters = _ignored(ignored_modules, ignored_states)
         mesh = _mesh_for(strategy, device_mesh, module)
         precision = MixedPrecision() if mixed_precision is None else mixed_precision
@@ -98,7 +101,7 @@ class FullyShardedDataParallel(WithStateDicts):
         kept = parameters | {p for m in modules for p in m.parameters()}
         inner = selected(module, auto_wrap_policy, {id(m) for m in modules})
         if sync_module_states:
-            _broadcast(module, kept)
+            _broadcast(module, kept, mesh)
         for each, chosen in [*inner, (module, {})]:
             if isinstance(each, FSDPModule):
                 if each is module and deterministic is not None:
@@ -262,9 +265,7 @@ def _mesh_for(strategy: ShardingStrategy, mesh: DeviceMesh | None, module: Modul
             )
         return mesh
     communicator = world.get_communicator()
-    size = communicator.size
-    parameter = next(iter(module.parameters()), None)
-    kind = "cpu" if parameter is None or parameter.device.type == "meta" else parameter.device.type
+    size, kind = communicator.size, _kind(module)
     if strategy is ShardingStrategy.NO_SHARD:
         return init_device_mesh(kind, (size, 1))
     if strategy.is_hybrid:
@@ -273,8 +274,14 @@ def _mesh_for(strategy: ShardingStrategy, mesh: DeviceMesh | None, module: Modul
     return init_device_mesh(kind, (size,))
 
 
-def _broadcast(module: Module, ignored: set[Parameter]) -> None:
-    """Make parameters and buffers of all ranks those of rank 0."""
+def _kind(module: Module) -> str:
+    """The type of device that the module is for."""
+    parameter = next(iter(module.parameters()), None)
+    return "cpu" if parameter is None or parameter.device.type == "meta" else parameter.device.type
+
+
+def _broadcast(module: Module, ignored: set[Parameter], mesh: DeviceMesh) -> None:
+    """Make parameters and buffers of all ranks of ``mesh`` those of its first rank."""
     left_out = {id(p) for p in ignored}
     tensors = [t for t in (*module.parameters(), *module.buffers()) if id(t) not in left_out]
     if any(t.device.type == "meta" for t in tensors):
@@ -282,7 +289,8 @@ def _broadcast(module: Module, ignored: set[Parameter]) -> None:
             "sync_module_states=True needs parameters with values, but some are on the meta device. Load a"
             " state_dict instead, or leave it out."
         )
-    broadcast_tensors(tensors, world.get_communicator(), name=f"state of {type(module).__name__}")
+    for group in mesh.get_all_groups():
+        broadcast_tensors(tensors, group, name=f"state of {type(module).__name__}")
 
 
 def _initialize(module: Module, param_init_fn: Callable[[Module], object] | None) -> None:
