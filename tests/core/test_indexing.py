@@ -154,6 +154,14 @@ GATHERS = {
     "masked_fill": lambda t, x: x.masked_fill(x > 1, 0.25),
     "masked_scatter": lambda t, x: x.masked_scatter(x > 1, x * 10),
     "index_put": lambda t, x: x.index_put((t.tensor([0, 0]), t.tensor([1, 1])), x[0, :2], accumulate=True),
+    "index_put_numbers": lambda t, x: x.index_put((t.tensor(2), t.tensor(1)), x[0, 0] * 3, accumulate=True),
+    "index_put_number": lambda t, x: x.index_put((t.tensor(1),), x[0] * 2),
+    "index_put_number_beside": lambda t, x: x.index_put(
+        (t.tensor(1), t.tensor([0, 2, 2])), x[0, 0] + 5, accumulate=True
+    ),
+    "index_put_beside_number": lambda t, x: x.index_put((t.tensor([0, 2]), t.tensor(3)), x[1, :2]),
+    "index_put_all": lambda t, x: x.index_put((t.tensor(True), t.tensor(1)), x[0]),
+    "index_put_dtype": lambda t, x: x.index_put((t.tensor(1),), t.ones(4)),
     "where": lambda t, x: t.where(x > 1, x, -x),
     "nonzero": lambda t, x: (x > 1).nonzero(),
     "nonzero_tuple": lambda t, x: (x > 1).nonzero(as_tuple=True),

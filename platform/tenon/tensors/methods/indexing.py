@@ -287,10 +287,13 @@ class Indexing(Family):
         """
         only_numbers(values)
         only_tensors(*(k for k in indices if k is not None))
+        if all(k is None for k in indices):
+            raise IndexRangeError("index_put needs at least one index tensor, got none.")
+        if any(k is not None and not k.raw.ndim for k in indices):
+            return self._put_at_numbers(indices, values, accumulate)
         key = tuple(FULL if k is None else k for k in indices)
         _, layout, index = split(self, key)
-        if layout is None:
-            raise IndexRangeError("index_put needs at least one index tensor, got none.")
+        assert layout is not None  # there is an index tensor
         if not isinstance(values, Value):
             values = like_of(self, values)
         elif values.raw.dtype != self.raw.dtype:
@@ -298,6 +301,25 @@ class Indexing(Family):
                 raise mismatch(self, values, layout, index)
             values = like_of(self, values)
         return f.put(self, values, *index, layout=layout, accumulate=accumulate)
+
+    def _put_at_numbers(
+        self, indices: Sequence[Tensor | None], values: Tensor | Number, accumulate: bool
+    ) -> Tensor:
+        """``index_put`` with index tensors without axes: numbers, and masks that select all or nothing."""
+        masks = [k for k in indices if k is not None and not k.raw.ndim and k.raw.dtype.kind == "b"]
+        if not all(mask.item() for mask in masks):
+            return self.clone()
+        kept = [k for k in indices if not any(k is mask for mask in masks)]
+        if any(k is not None and k.raw.ndim for k in kept):  # which numbers are broadcast with
+            rows = [k if k is None or k.raw.ndim else k.reshape(1) for k in kept]
+            return self.index_put(rows, values, accumulate)
+        key = tuple(FULL if k is None else k for k in kept) or Ellipsis
+        result = self.clone()
+        present = result[key]
+        if isinstance(values, Value) and values.raw.dtype != self.raw.dtype:
+            raise mismatch(present, values, (FULL,) * present.raw.ndim, [])
+        result[key] = present + values if accumulate else values
+        return result
 
     @as_function()
     def take(self, index: Tensor) -> Tensor:
