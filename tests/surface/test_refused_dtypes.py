@@ -36,6 +36,41 @@ def test_a_product_of_two_dtypes_is_refused(parity, name, dtypes):
     parity(program)
 
 
+SYSTEMS = {
+    "solve": lambda t, a, b: t.linalg.solve(a, b),
+    "solve_ex": lambda t, a, b: t.linalg.solve_ex(a, b)[0],
+    "from the right": lambda t, a, b: t.linalg.solve(a, b, left=False),
+    "tensorsolve": lambda t, a, b: t.linalg.tensorsolve(a, b[0]),
+    "triangular_solve": lambda t, a, b: t.triangular_solve(b, a)[0],
+    "cholesky_solve": lambda t, a, b: t.cholesky_solve(b, a),
+    "lstsq": lambda t, a, b: t.linalg.lstsq(a, b)[0],
+    "vecdot": lambda t, a, b: t.linalg.vecdot(a, b),
+    "householder_product": lambda t, a, b: t.linalg.householder_product(a, b[0]),
+    "cdist": lambda t, a, b: t.cdist(a, b),
+}
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "int64"])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_of_two_dtypes_is_refused(parity, name, dtype):
+    def program(t):
+        a, b = t.eye(3) * 2 + 0.1, t.arange(9, dtype=t.float32).reshape(3, 3)
+        with pytest.raises(RuntimeError):
+            SYSTEMS[name](t, a, b.to(getattr(t, dtype)))
+        return SYSTEMS[name](t, a, b)
+
+    parity(program)
+
+
+def test_a_system_of_two_dtypes_names_both():
+    message = "linalg.solve: Expected A and B .* but found A of type Float and B of type Double instead"
+    solve = tenon.compile(tenon.linalg.solve)
+    for _ in range(3):
+        with pytest.raises(TypeError, match=message):
+            solve(tenon.eye(2), tenon.ones(2, 1, dtype=tenon.float64))
+
+
 def test_autocast_still_brings_dtypes_together():
     x, y = tenon.ones(2, 2, requires_grad=True), tenon.ones(2, 2, dtype=tenon.bfloat16)
 

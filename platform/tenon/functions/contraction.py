@@ -14,6 +14,7 @@ from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, ShapeError
 from tenon.functions.derived import refuse, write_into
 from tenon.kernels.promotion import result_type
+from tenon.tensors.argument_checks import need_one_dtype
 from tenon.tensors.methods.reduction import moments
 from tenon.tensors.methods.scaling import scaled, widened_to
 from tenon.tensors.precision import runs_in
@@ -161,6 +162,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = _MODES[0])
     for name, x in (("X1", x1), ("X2", x2)):
         if x.raw.dtype.kind in "biu":
             raise DTypeError(f"cdist only supports floating-point dtypes, {name} got: {x.dtype}")
+    need_one_dtype("cdist", x1=x1, x2=x2)
     if not p >= 0:
         raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
     if x1.raw.ndim < 2 or x2.raw.ndim < 2 or x1.raw.shape[-1] != x2.raw.shape[-1]:

@@ -19,6 +19,7 @@ from tenon.errors import ArgumentError, ShapeError, UnsupportedError
 from tenon.functions.contraction import powers
 from tenon.functions.derived import write_into
 from tenon.ops.matrices.linalg import LinearAlgebraError
+from tenon.tensors.argument_checks import need_one_dtype
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.named_results import named_result
 
@@ -189,6 +190,7 @@ def triangular_solve(
     out: Sequence[Tensor] | None = None,
 ) -> NamedResult:
     """Return the named tuple ``(solution, cloned_coefficient)``; see ``Tensor.triangular_solve``."""
+    need_one_dtype("triangular_solve", b=b, A=A)
     matrix, is_upper = (A.mT, not upper) if transpose else (A, upper)
     solution = solve_triangular(matrix, b, upper=is_upper, unitriangular=unitriangular)
     result = named_result("triangular_solve", solution=solution, cloned_coefficient=A.clone())
@@ -255,6 +257,7 @@ def householder_product(A: Tensor, tau: Tensor, *, out: Tensor | None = None) ->
     if A.raw.ndim < 2:
         raise ShapeError("linalg.householder_product: input must have at least 2 dimensions.")
     refuse_kinds("linalg.householder_product", "biu", A.raw, tau.raw)
+    need_one_dtype("linalg.householder_product", tau=tau, input=A)
     rows, columns = A.raw.shape[-2:]
     if rows < columns or tau.raw.shape[-1] > columns:
         raise ShapeError(

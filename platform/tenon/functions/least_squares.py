@@ -18,6 +18,7 @@ from tenon.engine.value import Value
 from tenon.errors import ArgumentError, ShapeError
 from tenon.functions.derived import write_into
 from tenon.kernels.backend import backend_named
+from tenon.tensors.argument_checks import need_one_dtype
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
@@ -109,6 +110,7 @@ def lstsq(
         raise ArgumentError(
             f"linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), got {driver}"
         )
+    need_one_dtype("linalg.lstsq", input=A, other=B)
     host_a, host_b = (x._backend.to_host(x.raw) for x in (A, B))
     if host_a.ndim < 2 or host_b.shape[: host_a.ndim - 1] != host_a.shape[:-1]:
         raise ShapeError(

@@ -40,6 +40,7 @@ from tenon.functions.ldl_factorization import ldl_factor, ldl_factor_ex, ldl_sol
 from tenon.functions.least_squares import lstsq, matrix_rank, pinv
 from tenon.kernels.shapes import normalize_axis
 from tenon.ops.matrices.linalg import LinearAlgebraError
+from tenon.tensors.argument_checks import need_one_dtype
 from tenon.tensors.creation.create import from_backend_array
 from tenon.tensors.named_results import named_result
 from tenon.tensors.precision import runs_in
@@ -359,6 +360,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """Return the sums of products along ``dim``, with the first operand conjugated; both are broadcast."""
     only_tensors(x, y)
+    need_one_dtype("linalg.vecdot", x=x, y=y)
     return write_into(out, ops.mul(ops.conj(x), y).sum(dim))
 
 

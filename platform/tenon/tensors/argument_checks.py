@@ -25,6 +25,17 @@ def verifying() -> AbstractContextManager[None]:
     return _NOTHING if recorder is None else recorder.verifying()
 
 
+def need_one_dtype(function: str, **tensors: Tensor) -> None:
+    """Raise DTypeError unless the two ``tensors``, arguments of ``function`` by name, have the same dtype."""
+    (first, x), (second, y) = tensors.items()
+    if x.raw.dtype != y.raw.dtype:
+        own, other = (scalar_name(FROM_NUMPY[each.raw.dtype]) for each in (x, y))
+        raise DTypeError(
+            f"{function}: Expected {first} and {second} to have the same dtype, but found {first} of type"
+            f" {own} and {second} of type {other} instead. Convert one of them with .to(dtype)."
+        )
+
+
 def need_same_dtype(name: str, x: Tensor, source: Tensor) -> None:
     """Raise DTypeError unless ``source``, which the function ``name`` writes into ``x``, has its dtype."""
     if source.raw.dtype != x.raw.dtype:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tenon.engine.op import table as f
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError, ShapeError
+from tenon.tensors.argument_checks import need_one_dtype
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.named_results import named_result
@@ -101,6 +102,7 @@ class Matrix(Family):
         ``A`` is ``L @ L.mH`` with a lower triangular ``input2``; with ``upper``, ``U.mH @ U`` with an upper
         one.
         """
+        need_one_dtype("cholesky_solve", b=self, A=input2)
         lower = f.conj(f.triu(input2, k=0).mT) if upper else f.tril(input2, k=0)
         inner = f.solve_triangle(lower, self, upper=False)
         return f.solve_triangle(f.conj(lower.mT), inner, upper=True)
