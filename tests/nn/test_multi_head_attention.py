@@ -128,6 +128,18 @@ def test_dropout_draws_as_torch_does(need_weights):
     np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("p", [-0.1, 1.5, float("nan")])
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_what_is_no_probability_is_refused(p, need_weights):
+    layer, x = nn.MultiheadAttention(E, H), tenon.randn(L, N, E)
+    layer.dropout = p
+
+    with pytest.raises(ValueError, match=f"has to be between 0 and 1, but got {p}"):
+        layer(x, x, x, need_weights=need_weights)
+    with pytest.raises(ValueError, match=f"has to be between 0 and 1, but got {p}"):
+        nn.functional.scaled_dot_product_attention(x, x, x, dropout_p=p)
+
+
 def test_evaluation_computes_what_training_does():
     layer = nn.MultiheadAttention(E, H, batch_first=True)
     x, padding = tenon.randn(N, L, E), tenon.tensor([[True] * L, [False, False, True]])

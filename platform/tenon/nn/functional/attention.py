@@ -93,7 +93,7 @@ def scaled_dot_product_attention(
         scores = scores + _bias(attn_mask, scores, tuple(scores.raw.shape))
     axis = scores.raw.ndim - 1
     weights = f.softmax(scores, axis=axis) if attn_mask is None else f.safe_softmax(scores, axis=axis)
-    if dropout_p > 0:
+    if dropout_p != 0:  # which refuses what is no probability
         weights = dropout(weights.contiguous(), dropout_p)  # in PyTorch's order of draws
     result = _matmul_heads(weights, value, "value", enable_gqa)
     return f.cast(result, dtype=kind) if kind.itemsize == 2 else result

@@ -297,7 +297,7 @@ def _attend_with_weights(
         )
     scores = f.matmul(q * q.raw.shape[-1] ** -0.5, k.transpose(-2, -1))
     weights = f.softmax(scores if mask is None else scores + mask, axis=3)
-    if dropout_p > 0:
+    if dropout_p != 0:  # which refuses what is no probability
         weights = dropout(weights.contiguous(), dropout_p)  # in PyTorch's order of draws
     return f.matmul(weights, v), weights
 
