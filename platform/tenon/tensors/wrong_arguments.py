@@ -15,7 +15,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, EllipsisType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +35,7 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 _ALLOWED: dict[str, tuple[type, ...]] = {
     "Tensor": (),
     "None": (type(None),),
+    "EllipsisType": (EllipsisType,),  # an argument that is left out
     **dict.fromkeys(("Number", "int", "float", "complex", "bool"), _NUMBERS),
 }
 _SEQUENCES = frozenset(("Sequence[Tensor]", "Sequence[Tensor] | None", "Tensors"))

@@ -6,6 +6,7 @@ An ``out`` with the right number of elements keeps its shape.
 from __future__ import annotations
 
 import math
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,8 +46,8 @@ def _number(value: Any) -> Any:  # int, float or complex
 
 @with_layout
 def arange(
-    start: Number | Tensor,
-    end: Number | Tensor | None = None,
+    start: Number | Tensor | EllipsisType = ...,
+    end: Number | Tensor | EllipsisType = ...,
     step: Number | Tensor = 1,
     *,
     dtype: DTypeLike | None = None,
@@ -56,10 +57,13 @@ def arange(
 ) -> Tensor:
     """Return a vector of the numbers from ``start`` in steps of ``step``, without ``end`` (torch.arange).
 
-    ``arange(end)`` starts at 0. The dtype is int64 if all numbers are integers, else the default one.
-    ArgumentError if ``step`` is 0 or leads away from ``end``.
+    ``arange(end)`` and ``arange(end=end)`` start at 0. The dtype is int64 if all numbers are integers, else
+    the default one. ArgumentError if ``step`` is 0 or leads away from ``end``.
     """
-    first, last = (0, _number(start)) if end is None else (_number(start), _number(end))
+    if start is ... and end is ...:
+        raise TypeError('arange() missing 1 required positional argument: "end"')
+    first = 0 if start is ... or end is ... else _number(start)
+    last = _number(start if end is ... else end)
     gap = _number(step)
     kind = out.dtype if dtype is None and out is not None else _range_dtype(dtype, first, last, gap)
     for number in (first, last, gap):
