@@ -129,7 +129,7 @@ class FullyShardedDataParallel(WithStateDicts):
         if precision.buffer_dtype is not None:
             _cast_buffers(module, precision)
         self._fsdp_wrapped_module = module
-        self._register_load_state_dict_pre_hook(with_wrapped, with_module=True)
+        self._register_load_state_dict_pre_hook(with_wrapped)
         self.sharding_strategy, self.mesh = strategy, mesh
         self._settings = StateDictSettings(
             StateDictType.FULL_STATE_DICT, FullStateDictConfig(), FullOptimStateDictConfig()

@@ -184,8 +184,8 @@ class WithStateDicts(Module):
         return result
 
 
-def with_wrapped(module: Module, state_dict: StateDict, prefix: str, *args: object) -> None:
-    """Before ``module`` is loaded as a part of another one: give keys the name of the wrapped model."""
+def with_wrapped(state_dict: StateDict, prefix: str, *args: object) -> None:
+    """Before a wrapper is loaded as a part of a model: give keys the name of the wrapped model."""
     inner = f"{prefix}{WRAPPED}."
     for key in list(state_dict):
         if key.startswith(prefix) and not key.startswith(inner):
