@@ -708,3 +708,15 @@ def test_spec_of_a_dtensor():
     assert (spec.tensor_meta.shape, spec.tensor_meta.stride) == ((3, 2), (2, 1))
     assert (spec.tensor_meta.dtype, spec.shape, spec.ndim) == (torch.float64, (3, 2), 2)
     assert spec == x.clone()._spec != x.float()._spec
+
+
+@pytest.mark.parametrize("target", [[Replicate()], [Shard(0)]], ids=str)
+def test_parts_of_one_element_are_joined_contiguously(target):
+    def work(communicator):
+        mesh = init_device_mesh("cpu", (2,))
+        whole = torch.arange(8.0).reshape(2, 2, 2)
+        moved = distribute_tensor(whole, mesh, [Shard(2)]).redistribute(placements=target)
+        assert moved.to_local().is_contiguous()
+        return moved.view(2, 4).full_tensor().tolist()
+
+    assert run_ranks(2, work) == [[[0, 1, 2, 3], [4, 5, 6, 7]]] * 2

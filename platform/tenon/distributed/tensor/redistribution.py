@@ -208,11 +208,10 @@ def rows_of(part: Local, axis: int, count: int) -> Local:
 
 
 def _merged(rows: Local, axis: int) -> Local:
-    """The rows joined along ``axis``."""
+    """The rows joined along ``axis``, contiguous also where a row has one element there."""
     moved = np.moveaxis(rows, 0, axis)
-    return moved.reshape(
-        *moved.shape[:axis], moved.shape[axis] * moved.shape[axis + 1], *moved.shape[axis + 2 :]
-    )
+    size = moved.shape[axis] * moved.shape[axis + 1]
+    return np.ascontiguousarray(moved.reshape(*moved.shape[:axis], size, *moved.shape[axis + 2 :]))
 
 
 def _cut(array: Local, axis: int, size: int) -> Local:
