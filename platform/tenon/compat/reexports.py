@@ -46,6 +46,10 @@ REEXPORTS: dict[str, tuple[str, ...]] = {
         " PrepareModuleInputOutput, PrepareModuleOutput, RowwiseParallel, SequenceParallel",
         "tenon.distributed.tensor.parallel.parallel_style: StyleError, as_placed, first_input",
     ),
+    "tenon.distributed.tensor._utils": (
+        "tenon.distributed.tensor.chunks: compute_local_shape_and_global_offset",
+    ),
+    "tenon.distributed.tensor.device_mesh": ("tenon.distributed.device_mesh: DeviceMesh, init_device_mesh",),
     "tenon.distributed.algorithms": (
         "tenon.distributed.join: Join",
         "tenon.distributed.joinable: Joinable, JoinHook",

@@ -26,6 +26,7 @@ from tenon.distributed.tensor import (
     randn,
     zeros,
 )
+from tenon.distributed.tensor._utils import compute_local_shape_and_global_offset as part_in_whole
 from tenon.distributed.tensor.experimental import implicit_replication
 from tenon.errors import ArgumentError, ShapeError, TenonWarning, UnsavableError, UnsupportedError, ViewError
 
@@ -395,6 +396,26 @@ def test_what_distribute_tensor_refuses():
                 distribute_tensor(tensor, mesh, placements)
 
     run_ranks(2, work)
+
+
+def test_where_the_part_of_a_rank_is():
+    def work(communicator):
+        grid, some = init_device_mesh("cpu", (2, 2)), DeviceMesh("cpu", [0, 2])
+        shape, offset = part_in_whole((5, 3), grid, [Shard(0), Shard(0)])
+        assert part_in_whole((5, 3), grid, [Shard(0), Shard(0)], skip_offset=True) == (shape, ())
+        return shape, offset, part_in_whole((5, 3), some, [Shard(1)])
+
+    assert run_ranks(4, work) == [
+        ((2, 3), (0, 0), ((5, 2), (0, 0))),
+        ((1, 3), (2, 0), ((0,), ())),
+        ((1, 3), (3, 0), ((5, 1), (0, 2))),
+        ((1, 3), (4, 0), ((0,), ())),
+    ]
+    assert run_ranks(3, lambda c: part_in_whole((2,), init_device_mesh("cpu", (3,)), [Shard(0)])[1]) == [
+        (0,),
+        (1,),
+        (2,),
+    ]
 
 
 def test_tensors_of_two_equal_meshes_combine():

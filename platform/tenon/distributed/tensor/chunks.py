@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tenon.distributed.tensor.placement_types import Placement, Shard, split_order
 from tenon.engine.aval import Shape
+
+if TYPE_CHECKING:
+    from tenon.distributed.device_mesh import DeviceMesh
 
 
 def chunk_of(size: int, count: int, index: int) -> tuple[int, int]:
@@ -35,3 +39,28 @@ def local_part(
             offset[placement.dim] += start
             local[placement.dim] = size
     return tuple(local), tuple(offset)
+
+
+def compute_local_shape_and_global_offset(
+    global_shape: Sequence[int],
+    mesh: DeviceMesh,
+    placements: Sequence[Placement],
+    skip_offset: bool = False,
+) -> tuple[Shape, Shape]:
+    """The shape and the offset of this rank's part; an axis of which it has nothing begins at its end.
+
+    With ``skip_offset``, and outside of the mesh, the offset is empty.
+    Source: torch.distributed.tensor._utils.
+
+    >>> from tenon.distributed import init_device_mesh
+    >>> compute_local_shape_and_global_offset((4, 3), init_device_mesh("cpu", (1,)), [Shard(0)])
+    ((4, 3), (0, 0))
+    """
+    coordinate = mesh.get_coordinate()
+    if coordinate is None:
+        return (0,), ()
+    shape, offset = local_part(global_shape, placements, mesh.shape, coordinate)
+    if skip_offset:
+        return shape, ()
+    axes = zip(shape, offset, global_shape, strict=True)
+    return shape, tuple(start if size else whole for size, start, whole in axes)
