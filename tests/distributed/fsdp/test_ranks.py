@@ -242,3 +242,44 @@ def test_large_modules_are_gathered_into_memory_that_the_ranks_share_and_nobody_
     done = launch(2, ["-c", COMMON])
 
     assert "common on 0" in done.stdout and "common on 1" in done.stdout, done.stdout + done.stderr
+
+
+NESTED = """
+import copy
+import tenon as torch
+from tenon import nn
+from tenon.distributed import get_communicator
+from tenon.distributed.fsdp import fully_shard
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.inner, self.scale = nn.LayerNorm(16), nn.Linear(16, 16), nn.LayerNorm(16)
+
+    def forward(self, x):
+        x = x + self.inner(self.norm(x))
+        return x + self.inner(self.scale(x))
+
+communicator = get_communicator()
+for repetition in range(40):
+    torch.manual_seed(repetition)
+    plain = nn.Sequential(*[Block() for _ in range(3)])
+    model = copy.deepcopy(plain)
+    for block in model:  # the norms of a block wait for their gradients while its inner module has been reduced
+        fully_shard(block.inner, reshard_after_forward=False)
+        fully_shard(block, reshard_after_forward=False)
+    fully_shard(model)
+    x = torch.randn(2, 4, 16)
+    plain(x.flatten(0, 1)).square().sum().backward()
+    model(x[communicator.rank]).square().sum().backward()
+    for (name, p), sharded in zip(plain.named_parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(sharded.grad.full_tensor() * 2, p.grad, rtol=1e-3, atol=1e-3, msg=name)
+print("equal on", communicator.rank)
+"""
+
+
+@pytest.mark.slow
+def test_gradients_of_modules_around_others_are_those_of_plain_training():
+    done = launch(2, ["-c", NESTED])
+
+    assert "equal on 0" in done.stdout and "equal on 1" in done.stdout, done.stdout + done.stderr

@@ -9,6 +9,7 @@ import pytest
 
 import tenon as torch
 from tenon import nn
+from tenon.distributed.communication.local import LocalCommunicator
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.fsdp import (
     CPUOffloadPolicy,
@@ -17,6 +18,7 @@ from tenon.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 from tenon.distributed.fsdp.buffers import BufferPool
+from tenon.distributed.fsdp.gradient_windows import GradientWindows
 from tenon.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from tenon.errors import (
     ArgumentError,
@@ -436,3 +438,31 @@ def test_number_of_buffers_is_checked(value, error):
     model.set_reduce_scatter_max_input_buffers(2)
     with pytest.raises(error, match="max_input_buffers must be a"):
         model.set_reduce_scatter_max_input_buffers(value)
+
+
+class Readable(LocalCommunicator):
+    """Has memory that other ranks could read."""
+
+    def readable_memory(self, size, *, name=None):
+        return np.zeros(size, np.uint8)
+
+
+def test_gradients_that_others_read_are_not_written_to_while_those_of_a_module_around_wait():
+    windows = GradientWindows(Readable())
+    windows.next(64, None)
+    around, first = windows.take(64)
+    inner, second = windows.take(64)
+    assert {first, second} == {0, 1} and windows.take(64) is None
+
+    del inner
+    windows.next(64, second)
+    assert (
+        windows.take(64) is None
+    )  # other ranks read the second piece, and the first has gradients that wait
+
+    windows.next(64, None)  # a reduction of private memory is over, so that of the second piece is
+    assert windows.take(64)[1] == second
+
+    del around
+    windows.next(64, first)
+    assert windows.take(64)[1] == second  # others read the first

@@ -32,6 +32,8 @@ class GradientBuffer:
         self._rest = np.empty(0, np.uint8)
         self.size = 0
         """Bytes of the latest buffer."""
+        self.piece: int | None = None
+        """The piece of the windows in which it is."""
 
     def rows(self, index: int) -> np.ndarray:
         """The rows of parameter ``index``, of undefined content at first, in the dtype of its whole."""
@@ -39,9 +41,8 @@ class GradientBuffer:
             dtypes = [p.whole.raw.dtype for p in self._parameters]
             used = bytes_of_rows(self._parameters, dtypes)
             self.size = used + len(self._parameters) * self._parameters[0].ranks * COUNT_BYTES
-            buffer = self._windows.take(self.size)
-            if buffer is None:
-                buffer = self._pool.take(self.size)
+            found = self._windows.take(self.size)
+            buffer, self.piece = (self._pool.take(self.size), None) if found is None else found
             self._rows, self._rest = rows_in(buffer, self._parameters, dtypes), buffer[used:]
         return self._rows[index]
 

@@ -1,7 +1,8 @@
 """Memory for the gradients of a module in which the other ranks of a host read them when they are reduced.
 
-There are two pieces, used in turn: what is reduced by one collective call is read until the next begins, so
-that the gradients of the next module need another place.
+There are two pieces. What is reduced by one collective call is read until the next begins, so that the
+gradients of the next module need another place: the other piece, if no gradients are waiting there, as those
+of a module around the next one may.
 """
 
 from __future__ import annotations
@@ -27,25 +28,30 @@ class GradientWindows:
         self._communicator = communicator
         self._memory: list[np.ndarray] = []
         self._users: list[weakref.ref[Holder] | None] = [None, None]
-        self._turn = 0
+        self._read: int | None = None
+        """The piece that other ranks may be reading."""
         self._size = 0
         self._is_refused = False
 
-    def take(self, size: int) -> np.ndarray | None:
-        """``size`` bytes of undefined content; None if the piece is too small, or an array in it is left."""
-        user = self._users[self._turn]
-        if not self._memory or size > self._size or (user is not None and user() is not None):
+    def take(self, size: int) -> tuple[np.ndarray, int] | None:
+        """``size`` bytes of undefined content and the number of their piece; None if pieces are too small, or
+        none is free."""
+        if not self._memory or size > self._size:
             return None
-        holder = Holder(self._memory[self._turn])
-        self._users[self._turn] = weakref.ref(holder)
-        return np.asarray(holder)[:size]
+        for piece, user in enumerate(self._users):
+            if piece != self._read and (user is None or user() is None):
+                holder = Holder(self._memory[piece])
+                self._users[piece] = weakref.ref(holder)
+                return np.asarray(holder)[:size], piece
+        return None
 
-    def next(self, size: int) -> None:
-        """After a reduction of ``size`` bytes, which all ranks have made, let the other piece be the next.
+    def next(self, size: int, piece: int | None) -> None:
+        """After a reduction of ``size`` bytes, which all ranks have made, of those in ``piece``, if they are
+        in one: keep it from being written to until the next reduction.
 
         Collective: if the pieces are smaller, larger ones take their place.
         """
-        self._turn ^= 1
+        self._read = piece
         if size <= self._size or self._is_refused or 2 * size * self._communicator.size > MOST_BYTES:
             return
         found = [self._communicator.readable_memory(size, name="gradients") for _ in range(2)]
@@ -53,4 +59,4 @@ class GradientWindows:
         if len(pieces) < 2:
             self._is_refused = True  # smaller ones stay in use
         else:
-            self._memory, self._size, self._users = pieces, size, [None, None]
+            self._memory, self._size, self._users, self._read = pieces, size, [None, None], None

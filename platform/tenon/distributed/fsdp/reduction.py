@@ -50,7 +50,7 @@ class Reduction:
         )
         if not group.communicator.overlaps:
             self._rows = []  # their buffer is free for the next module
-        group.windows.next(group.gradients.size)
+        group.windows.next(group.gradients.size, group.gradients.piece)
 
     @property
     def _operation(self) -> ReduceOp:
