@@ -23,7 +23,10 @@ REEXPORTS: dict[str, tuple[str, ...]] = {
         " is_inference_mode_enabled, no_grad, set_grad_enabled, set_multithreading_enabled",
     ),
     "tenon.core": (),
-    "tenon.distributed._composable": ("tenon.distributed.fsdp: fully_shard",),
+    "tenon.distributed._composable": (
+        "tenon.distributed.fsdp: fully_shard",
+        "tenon.distributed.fsdp.checkpoint_in_place: checkpoint",
+    ),
     "tenon.distributed._composable.fsdp": (
         "tenon.distributed.fsdp: CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy,"
         " fully_shard, register_fsdp_forward_method",

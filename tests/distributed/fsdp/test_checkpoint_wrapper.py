@@ -113,3 +113,46 @@ def test_former_path_of_fully_shard():
     from tenon.distributed._composable.fsdp import fully_shard as former
 
     assert former is fully_shard
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_module_that_is_checkpointed_in_place_trains_as_the_plain_one(first):
+    from tenon.distributed._composable import checkpoint
+
+    base = net()
+    _, state = expected(base)
+
+    def work(communicator):
+        model, calls = copy.deepcopy(base), []
+        if first:
+            for block in model.blocks:
+                checkpoint(block)
+        shard(model, reshard_after_forward=True)
+        if not first:
+            for block in model.blocks:
+                checkpoint(block)
+        model.blocks[0].norm.register_forward_hook(lambda *args: calls.append(1))
+        optimizer = sgd(model)
+        for i in range(3):
+            step(model, optimizer, *part(batch(i), communicator))
+        return whole(model), len(calls)
+
+    for found, calls in run_ranks(2, work):
+        assert calls == 6  # in forward and in backward
+        assert_equal_states(found, state)
+
+
+def test_copy_of_a_module_that_is_checkpointed_in_place_has_its_own_forward():
+    from tenon.distributed._composable import checkpoint
+
+    module = checkpoint(nn.Linear(2, 2))
+    other = copy.deepcopy(module)
+    nn.init.zeros_(other.weight)
+    nn.init.zeros_(other.bias)
+    assert not other(torch.ones(1, 2)).any() and module(torch.ones(1, 2)).any()
+    with pytest.raises(
+        NotImplementedError, match="use_reentrant=True is not supported in composable checkpoint"
+    ):
+        checkpoint(module, use_reentrant=True)
+    with pytest.raises(ValueError, match="Unexpected keyword arguments: early"):
+        checkpoint(module, early=True)

@@ -3,3 +3,4 @@
 # fmt: off
 
 from tenon.distributed.fsdp import fully_shard as fully_shard
+from tenon.distributed.fsdp.checkpoint_in_place import checkpoint as checkpoint
