@@ -94,6 +94,7 @@ def test_200_steps_train_like_float32(curves, way):
     np.testing.assert_allclose(short, full, rtol=0.1, atol=0.05)
 
 
+@pytest.mark.slow
 def test_compiled_steps_follow_eager_ones():
     eager, compiled = (curve(training(*WAYS[way]), 30) for way in ("eager", "compiled"))
     np.testing.assert_allclose(compiled, eager, rtol=0.03)

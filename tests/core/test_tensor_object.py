@@ -361,6 +361,7 @@ def test_hooks_of_a_tensor_can_be_exchanged(parity):
     parity(program)
 
 
+@pytest.mark.slow
 def test_the_first_thing_a_program_does_may_be_to_print_a_tensor():
     program = "import tenon; print(tenon.ones(2, requires_grad=True) * 2)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -9,6 +9,8 @@ import pytest
 import traces
 from page import BAD, MARKUP
 
+pytestmark = pytest.mark.slow
+
 
 def test_overview_shows_the_split_of_each_rank_and_says_who_is_late(page):
     page.show("overview")

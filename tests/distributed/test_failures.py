@@ -94,6 +94,7 @@ def test_a_rank_whose_launcher_has_ended_leaves_at_once(how):
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["raised_normal_exit", pytest.param("kept_exit", marks=pytest.mark.slow)])
 def test_an_exit_that_is_not_a_failure_ends_nothing(tmp_path, kind):
     done = run(tmp_path, kind)
@@ -119,6 +120,7 @@ def test_failing_worker_processes_of_a_rank_are_their_parents_business(tmp_path)
     assert "ValueError: a bad value" in done.stderr  # multiprocessing's own traceback
 
 
+@pytest.mark.slow
 def test_one_process_per_host_may_report_and_the_others_wait_until_it_is_gone(tmp_path):
     code = (
         "import sys, time\n"

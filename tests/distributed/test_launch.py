@@ -33,6 +33,7 @@ def test_without_a_launcher_there_is_one_rank_and_no_mpi():
     assert done.stdout == "0 1 0 local\nFalse True\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_launched_rank_without_mpi4py_says_what_to_install():
     code = "import sys; sys.modules['mpi4py'] = None; import tenon.distributed as dist; dist.get_rank()"
     done = python(code, **LAUNCHED)
@@ -96,6 +97,7 @@ def test_the_local_communicator_can_be_asked_for():
     assert done.stdout == "1\n", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_nothing_is_read_from_a_launcher_that_started_one_rank():
     from tenon.testing.suites.communicator import launch

@@ -26,6 +26,7 @@ def test_three_ranks_train_like_one():
     np.testing.assert_allclose(train(3), train(1), rtol=1e-7, atol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_rank_that_skips_a_step_is_caught_with_both_sides_named():
     code = (
         "import numpy as np\n"

@@ -19,15 +19,8 @@ from what_happens import EVENTS, GUIDE, HARMLESS, harmless_rows, read, rows
 pytestmark = pytest.mark.mpi
 
 
-#: Rows of a rank that fails, one that hangs, and of a training run; CI runs all.
-ALWAYS = {"hang"}
-
-
-@pytest.mark.parametrize(
-    "event",
-    [e if e.name in ALWAYS else pytest.param(e, marks=pytest.mark.slow) for e in EVENTS],
-    ids=lambda event: event.name,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
 def test_a_job_ends_as_the_catalogue_says(event, tmp_path):
     def ended(folder):
         ending = happen(event, folder)

@@ -123,6 +123,7 @@ def test_a_range_is_checked():
         program.module()(tenon.ones(65, 4))
 
 
+@pytest.mark.slow
 def test_sizes_that_are_computed_run_at_other_sizes():
     example = MODELS["gpt"]()
     batch, length = dims("batch", "length", min=1, max=64)

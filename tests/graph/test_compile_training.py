@@ -243,6 +243,7 @@ def test_gradients_set_by_hand_are_added_to(twins):
     twins.check(build, calls=10, programs=None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("set_to_none", [True, False])
 @pytest.mark.parametrize("zero_inside", [True, False])
 def test_accumulation_in_one_function_and_the_step_in_another(twins, set_to_none, zero_inside):
@@ -316,6 +317,7 @@ def test_a_closure_and_its_loss(twins):
     twins.check(build)
 
 
+@pytest.mark.slow
 def test_two_steps_and_two_optimizers_in_one_function(twins):
     def build():
         model = twins.mlp()

@@ -209,6 +209,7 @@ def test_a_block_can_be_overridden():
     assert tenon.equal(Gated(E, H, 12, norm_first=True)(x), x)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_computes_the_same():
     tenon.manual_seed(0)
     model = nn.Transformer(E, H, 1, 1, 12, 0.0, batch_first=True)

@@ -113,6 +113,7 @@ print(*[child.key for child in node.cpu_children])
 """
 
 
+@pytest.mark.slow
 def test_gradients_are_seen_where_the_first_tensor_is_made_in_the_profile():
     done = subprocess.run(
         [sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=300, check=True

@@ -332,6 +332,7 @@ def test_a_profile_without_steps_is_one_step_in_the_terminal(tmp_path):
     assert re.search(r"^ matmul .*16\.00 KB", shown, re.M) and re.search(r"^ \[memory\] ", shown, re.M)
 
 
+@pytest.mark.slow
 def test_a_run_too_short_for_its_profile_ends_well(tmp_path):
     options = ["--profile", "--set", "profile.skip_first=100", "--set", "epochs=1", "--set", "batch_size=512"]
 

@@ -132,6 +132,7 @@ def test_doctor_shows_why_a_plugin_failed(broken):
     assert "nobody_has_this" in _run("doctor").output
 
 
+@pytest.mark.slow
 def test_doctor_shows_availability_and_reason_of_backends(empty_host):
     class Absent:
         def is_available(self):
@@ -168,6 +169,7 @@ def test_doctor_takes_sections_from_plugins_and_survives_their_errors(empty_host
     assert rows == [("mane", "long"), ("failed", "OSError: claw missing")]
 
 
+@pytest.mark.slow
 def test_doctor_points_out_a_misspelt_variable(monkeypatch):
     monkeypatch.setenv("TENON_DISABLE_PLUGIN", "tiger")
     monkeypatch.setenv("TENON_TIGER_BETA", "0.5")

@@ -219,6 +219,7 @@ def test_unknown_name_in_a_switch_is_pointed_out(simple, fresh_host):
         fresh_host(disable_plugins=("tigr",)).load()
 
 
+@pytest.mark.slow
 def test_environment_switches_reach_the_host_of_a_new_process(simple):
     root = simple("tiger", "Tiger")
     code = "from tenon.plugins.registry import names; print(names('optimizers'))"

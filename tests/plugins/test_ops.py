@@ -139,6 +139,7 @@ def test_classes_that_take_over_functions_are_asked_about_those_of_plugins(empty
     assert tenon.special.twice(tenon.ones(1).as_subclass(Asked)) == "twice"
 
 
+@pytest.mark.slow
 def test_missing_function_names_the_plugins_that_are_disabled():
     code = """
         import tenon
@@ -155,6 +156,7 @@ def test_missing_function_names_the_plugins_that_are_disabled():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=True)
 
 
+@pytest.mark.slow
 def test_functions_of_plugins_can_be_overridden_before_their_first_use():
     code = """
         import tenon, tenon.special

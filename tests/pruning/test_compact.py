@@ -90,6 +90,7 @@ def test_resnet_loses_channels_inside_blocks_and_across_residuals(tmp_path):
     assert fresh.layer1[0].conv1.out_channels == 5
 
 
+@pytest.mark.slow
 def test_unet_loses_channels_through_concatenation_and_transposed_convolution():
     unet = example_model("unet")
     model = unsettle(unet.make())
@@ -106,6 +107,7 @@ def test_unet_loses_channels_through_concatenation_and_transposed_convolution():
     assert model.ups[2].conv[0].in_channels == 2 + 3
 
 
+@pytest.mark.slow
 def test_vision_transformer_loses_neurons_and_keeps_what_their_biases_gave():
     vit = example_model("vit")
     model = vit.make()

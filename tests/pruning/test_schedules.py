@@ -254,6 +254,7 @@ def test_a_run_of_a_lottery_goes_back_with_its_optimizer_and_schedule_and_resume
     assert all(tenon.equal(t, state[name]) for name, t in session.model.state_dict().items())
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_ends_with_the_masks_of_one_that_was_not_interrupted(tmp_path):
     lines = ["epochs = 2", "[prune]", "amount = 0.6", 'what = "weights"', 'criterion = "Random"', "end = 8"]
     whole = run_of(tmp_path, *lines)

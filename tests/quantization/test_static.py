@@ -390,6 +390,7 @@ def test_a_norm_after_a_transposed_convolution_is_folded(groups):
     np.testing.assert_allclose(result(small, x), result(model, x), atol=0.05)
 
 
+@pytest.mark.slow
 def test_a_model_that_was_compacted_before_comes_back_from_its_file(tmp_path):
     model, x = trained(network()), batches()[0]
     nn.utils.prune.ln_structured(model[5], "weight", 0.5, 2, 0)

@@ -4,6 +4,7 @@ import io
 import zipfile
 
 import numpy as np
+import pytest
 
 from tenon.serialize import zip_writer
 from tenon.serialize.zip_writer import ZipWriter
@@ -55,6 +56,7 @@ def test_large_records_and_archives_use_zip64(monkeypatch):
         assert [info.extract_version for info in found.infolist()] == [45, 45, 45]
 
 
+@pytest.mark.slow
 def test_more_than_65535_records_are_listed():
     records = {str(i): b"" for i in range(65_600)}
 

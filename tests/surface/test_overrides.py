@@ -295,6 +295,7 @@ def test_locals_of_a_guarded_function_can_be_inspected():
     assert frame.f_locals["name"] == "addcdiv"
 
 
+@pytest.mark.slow
 def test_a_subclass_defined_before_any_op_is_imported_is_asked_about_operators():
     program = """
 from tenon.tensors.tensor import Tensor

@@ -169,6 +169,7 @@ def test_a_living_owner_whose_process_cannot_be_seen_is_not_gone(tmp_path, monke
     assert not lock_owner.is_gone(own, None, 0.0) and lock_owner.is_gone(own, None, lock.STALE + 1)
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_have_the_lock_of_its_parent(tmp_path):
     program = (
         "import os; from pathlib import Path; from tenon.training import lock; from tenon.errors import TrainingError\n"

@@ -24,7 +24,7 @@ UNARY = ("neg", "abs", "relu", "tanh", "sigmoid", "square", "sign", "floor")
 BINARY = ("add", "sub", "mul", "maximum", "minimum")
 REDUCE = ("sum", "mean", "amax", "amin")
 RELAXED = settings(
-    max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
+    max_examples=16, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None
 )
 
 

@@ -45,6 +45,7 @@ print(available().ok, available().reason)
 """
 
 
+@pytest.mark.slow
 def test_switched_off_it_says_so_and_numpy_computes():
     assert run(COMPUTES, TENON_ONEDNN="0").startswith("False switched off by TENON_ONEDNN=0")
 
@@ -116,6 +117,7 @@ def test_loading_leaves_the_environment_as_it_was(monkeypatch):
     assert run(code, GOMP_SPINCOUNT="123") == "b'123'"
 
 
+@pytest.mark.slow
 @needed
 @pytest.mark.parametrize("variable", ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"])
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ def said(done):
     return [(int(rank), state == "is slow") for rank, state in lines]
 
 
+@pytest.mark.slow
 def test_a_script_with_a_rank_that_is_slow_for_a_while_says_so_twice():
     done = launch(2, [PROGRAM, "compute", "1", "60"], TENON_WATCHDOG="0", **QUICK)
 

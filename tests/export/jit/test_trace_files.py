@@ -155,7 +155,13 @@ RANDOM = {
 }
 
 
-@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=pytest.mark.slow) if n in ("gamma", "normal, tensors", "distribution") else n
+        for n in RANDOM
+    ],
+)
 @pytest.mark.filterwarnings("ignore:Trace had nondeterministic nodes")
 def test_loaded_traces_draw_the_random_numbers_of_the_function(name):
     x = tenon.arange(6.0).reshape(2, 3)

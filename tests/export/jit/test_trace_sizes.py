@@ -61,6 +61,7 @@ def test_numbers_computed_from_sizes_follow_them():
     assert tenon.allclose(norm.weight.grad, own.weight.grad)
 
 
+@pytest.mark.slow
 def test_sizes_in_python_become_expressions():
     def function(x):
         batch, width = x.shape
@@ -143,6 +144,7 @@ def test_what_the_function_prints_is_printed_once_per_trace(capsys):
     assert capsys.readouterr().out == "called\n"
 
 
+@pytest.mark.slow
 def test_sizes_that_an_earlier_trace_found_are_found_again():
     model = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
     x = tenon.randn(2, 5, 8)

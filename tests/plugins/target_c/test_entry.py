@@ -240,6 +240,7 @@ def test_damaged_and_missing_weights_are_refused(folder, tmp_path):
     assert program.run([words], [out]) == 0
 
 
+@pytest.mark.slow
 def test_a_wrong_test_vector_fails(folder, tmp_path):
     vectors = write(tmp_path, nn.Linear(3, 2), t.randn(4, 3))
     data = bytearray((tmp_path / "vectors.bin").read_bytes())
