@@ -22,6 +22,14 @@ class TestNumpyTarget(TargetSuite):
     def test_model(self, name, tmp_path):
         super().test_model(name, tmp_path)
 
+    @pytest.mark.slow
+    def test_sizes_as_numbers(self, tmp_path):
+        super().test_sizes_as_numbers(tmp_path)
+
+    @pytest.mark.slow
+    def test_wrong_arguments_are_a_clear_error(self, tmp_path):
+        super().test_wrong_arguments_are_a_clear_error(tmp_path)
+
 
 def test_the_plugin_offers_it():
     (declared,) = plugin.tenon_targets().items()
