@@ -13,6 +13,7 @@ from collections.abc import Callable
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
+from tenon.engine import pending_copies
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.types import Nested
 from tenon.errors import DivergedError
@@ -112,6 +113,9 @@ def _body(replay: Replay, names: Names, keep: bool = False) -> list[str]:
     """Return the statements of one run; with ``keep`` it returns the output tensors too."""
     recording, program, program_gradients = replay.recording, replay.program, replay.program_gradients
     lines = []
+    if replay.touched:
+        counters = names(tuple(tensor._counter() for tensor in replay.touched))
+        lines.append(f"if {names(pending_copies.PENDING)}: {names(pending_copies.wait)}({counters})")
     if program_gradients.tensors:
         checks = [
             f"{_leaf(final, names)}._grad is not {names(program_gradients.tensors)}[{place}]"

@@ -22,6 +22,7 @@ from tenon.distributed.checkpoint.state_dict_loader import load_whole
 from tenon.distributed.checkpoint.state_dict_saver import AsyncSaveResponse
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.tensor import Shard
+from tenon.engine import pending_copies
 from tenon.errors import CheckpointWarning
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -147,6 +148,36 @@ def test_an_optimizer_waits_for_the_copy_in_the_background(tmp_path, monkeypatch
     state = {"w": torch.zeros(1, 3), "step": 0}
     dcp.load(state, checkpoint_id=tmp_path)
     assert state["w"].tolist() == [[1, 1, 1]]
+
+
+def test_a_compiled_step_waits_for_the_copy_in_the_background(tmp_path, monkeypatch):
+    model = nn.Linear(130, 130)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+
+    @torch.compile
+    def step(x):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    while not step.programs:
+        step(torch.ones(2, 130))
+    before, go = model.weight.detach().clone(), threading.Event()
+    original = StagedPlanner.copy
+    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (go.wait(20) and None) or original(p))
+    response = dcp.async_save(
+        {"w": model.weight}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
+    )
+    threading.Timer(0.2, go.set).start()
+    step(torch.ones(2, 130))
+    response.upload_completion.result(20)
+
+    assert len(step.programs) == 1 and not torch.equal(model.weight, before)
+    state = {"w": torch.zeros(130, 130)}
+    dcp.load(state, checkpoint_id=tmp_path)
+    assert torch.equal(state["w"], before) and not pending_copies.PENDING
 
 
 def test_a_change_during_the_copy_in_the_background_is_an_error(tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ import numpy as np
 
 from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata, MetadataIndex, StorageMeta
 from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
+from tenon.engine import pending_copies
 from tenon.errors import CheckpointError, UnsupportedError
 from tenon.optim.step_hooks import register_optimizer_step_pre_hook
 from tenon.tensors.creation.create import from_numpy
@@ -138,11 +139,13 @@ class StagedPlanner(SavePlanner):
             position += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
 
     def begin(self) -> concurrent.futures.Future[None]:
-        """Copy small tensors, and the rest in the background; steps of optimizers wait for it."""
+        """Copy small tensors, and the rest in the background; steps of optimizers, compiled ones too, wait
+        for it."""
         self._copy_small()
         versions = [(each, each[1]._version) for each in self._sources()]
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._copied = done
+        pending_copies.announce([tensor._counter() for (_, tensor), _ in versions], done)
 
         def work() -> None:
             try:

@@ -1,0 +1,32 @@
+"""Copies of state that are being made in the background, such as those of a checkpoint.
+
+What writes to the state without being asked by an optimizer's hook, such as a compiled training step, waits
+for them.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+from collections.abc import Sequence
+
+#: The id of a tensor's version counter -> the copy of the tensor, while it is being made.
+PENDING: dict[int, concurrent.futures.Future[None]] = {}
+
+
+def announce(counters: Sequence[list[int]], done: concurrent.futures.Future[None]) -> None:
+    """Let writers to the tensors with these version counters wait until ``done``."""
+    names = [id(counter) for counter in counters]
+    PENDING.update(dict.fromkeys(names, done))
+
+    def forget(_: concurrent.futures.Future[None], kept: Sequence[list[int]] = counters) -> None:
+        for name in names:
+            if PENDING.get(name) is done:
+                del PENDING[name]
+
+    done.add_done_callback(forget)
+
+
+def wait(counters: Sequence[list[int]]) -> None:
+    """Wait for the copies of the tensors that have these version counters."""
+    found = [PENDING.get(id(counter)) for counter in counters]
+    concurrent.futures.wait([copy for copy in found if copy is not None])
