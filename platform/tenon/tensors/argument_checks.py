@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from tenon.dtypes import FROM_NUMPY, scalar_name
+from tenon.engine.types import Array
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import DTypeError
 
@@ -25,14 +26,16 @@ def verifying() -> AbstractContextManager[None]:
     return _NOTHING if recorder is None else recorder.verifying()
 
 
-def need_one_dtype(function: str, **tensors: Tensor) -> None:
-    """Raise DTypeError unless the two ``tensors``, arguments of ``function`` by name, have the same dtype."""
-    (first, x), (second, y) = tensors.items()
-    if x.raw.dtype != y.raw.dtype:
-        own, other = (scalar_name(FROM_NUMPY[each.raw.dtype]) for each in (x, y))
+def need_one_dtype(function: str, **operands: Array) -> None:
+    """Raise DTypeError unless two ``operands`` of ``function``, tensors or arrays by name, have one dtype."""
+    (first, own), (second, other) = (
+        (name, (x.raw if hasattr(x, "raw") else x).dtype) for name, x in operands.items()
+    )
+    if own != other:
         raise DTypeError(
             f"{function}: Expected {first} and {second} to have the same dtype, but found {first} of type"
-            f" {own} and {second} of type {other} instead. Convert one of them with .to(dtype)."
+            f" {scalar_name(FROM_NUMPY[own])} and {second} of type {scalar_name(FROM_NUMPY[other])} instead."
+            " Convert one of them with .to(dtype)."
         )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from tenon.engine.aval import Aval
 from tenon.engine.types import Operand
-from tenon.errors import DTypeError, ShapeError
-from tenon.ops.dtype_queries import title_of
+from tenon.errors import ShapeError
 from tenon.ops.matrices.linalg import Factorization, adjoint, has_residuals
+from tenon.tensors.argument_checks import need_one_dtype
 
 
 class Solve(Factorization):
@@ -23,11 +23,7 @@ class Solve(Factorization):
     def infer(self, a, b):
         """``B``'s shape, its batch broadcast with ``A``'s; DTypeError unless both have one dtype."""
         self.checked(a)
-        if a.dtype != b.dtype:
-            raise DTypeError(
-                "linalg.solve: Expected A and B to have the same dtype, but found A of type"
-                f" {title_of(a)} and B of type {title_of(b)} instead. Convert one of them with .to(dtype)."
-            )
+        need_one_dtype("linalg.solve", A=a, B=b)
         return Aval(_solution_shape(self.name, a, b), b.dtype)
 
     def forward(self, xp, a, b):
