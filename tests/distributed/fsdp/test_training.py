@@ -1,8 +1,11 @@
 """Training with ``fully_shard`` is plain training on the whole batch, in every arrangement of shards."""
 
 import copy
+import dataclasses
 import statistics
 import sys
+import types
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from tenon import nn
 from tenon.distributed import init_device_mesh
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from tenon.distributed.fsdp.contents import tensors_in
 from tenon.distributed.tensor import DTensor, Replicate, Shard
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -346,6 +350,85 @@ def test_mixed_precision_computes_in_16_bits_and_steps_in_32(reduce_dtype):
         assert losses[-1] < losses[0]
         assert output == torch.float32 and parameters == gradients == {torch.float32}
     assert set(seen) == {(torch.bfloat16,) * 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Features:
+    x: object
+
+
+class Named(OrderedDict):
+    """A dictionary with more methods, as models return."""
+
+
+class Wrapping(nn.Module):
+    """A block that takes and returns features in an object of a user's class."""
+
+    def __init__(self, wrap, unwrap):
+        super().__init__()
+        self.linear, self.wrap, self.unwrap = nn.Linear(5, 5), wrap, unwrap
+
+    def forward(self, features):
+        return self.wrap(self.linear(self.unwrap(features)).tanh())
+
+
+@pytest.mark.parametrize("reshard", [True, False])
+@pytest.mark.parametrize(
+    "wrap, unwrap",
+    [
+        (Features, lambda f: f.x),
+        (lambda x: Named(x=x), lambda f: f["x"]),
+        (lambda x: types.SimpleNamespace(x=[x]), lambda f: f.x[0]),
+    ],
+    ids=["dataclass", "dictionary", "unknown object"],
+)
+def test_outputs_in_objects_of_users_are_trained(wrap, unwrap, reshard):
+    torch.manual_seed(0)
+    base = nn.Sequential(*(Wrapping(wrap, unwrap) for _ in range(3)))
+    x = batch()[0]
+
+    def train(model, x, reduce):
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for _ in range(2):
+            optimizer.zero_grad()
+            unwrap(model(wrap(x))).square().mean().backward()
+            optimizer.step()
+        return whole(model) if reduce else model.state_dict()
+
+    def work(communicator):
+        model = copy.deepcopy(base)
+        for block in (*model, model):
+            fully_shard(block, reshard_after_forward=reshard)
+        return train(model, *part([x], communicator), True)
+
+    state = train(copy.deepcopy(base), x, False)
+    for found in run_ranks(2, work):
+        assert_equal_states(found, state)
+
+
+@pytest.mark.parametrize(
+    "wrap", [Features, lambda x: Named(x=x), lambda x: [x], lambda x: Features(Features(x))]
+)
+def test_inputs_and_outputs_in_objects_of_users_are_cast(wrap):
+    seen = []
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(5, 5)
+
+        def forward(self, features):
+            seen.extend(t.dtype for t in tensors_in(features))
+            return features
+
+    def work(communicator):
+        policy = MixedPrecisionPolicy(torch.bfloat16, output_dtype=torch.float16)
+        given = wrap(torch.ones(5))
+        made = fully_shard(Model(), mp_policy=policy)(given)
+        assert type(made) is type(given) and made is not given
+        return [t.dtype for t in (*tensors_in(given), *tensors_in(made))]
+
+    assert run_ranks(1, work) == [[torch.float32, torch.float16]] and seen == [torch.bfloat16]
 
 
 def test_evaluation_without_gradients():

@@ -5,7 +5,7 @@ The buffer of a module group exists from its first gradient in a backward pass u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -34,6 +34,8 @@ class GradientBuffer:
         """Bytes of the latest buffer."""
         self.piece: int | None = None
         """The piece of the windows in which it is."""
+        self.on_arrival: Callable[[], None] | None = None
+        """Is called when a gradient has arrived."""
 
     def rows(self, index: int) -> np.ndarray:
         """The rows of parameter ``index``, of undefined content at first, in the dtype of its whole."""
@@ -99,7 +101,9 @@ class ShardDestination:
         return self._parameter.whole_of(self._buffer.rows(self._index))
 
     def arrived(self) -> None:
-        """Nothing to do: gradients are reduced when the module's backward is complete."""
+        """Say so; gradients are reduced when the module's backward is complete."""
+        if self._buffer.on_arrival is not None:
+            self._buffer.on_arrival()
 
 
 def bytes_of_rows(parameters: Sequence[ShardedParameter], dtypes: Sequence[NumpyDType]) -> int:

@@ -12,9 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tenon.autograd.function import Function
+from tenon.distributed.fsdp.contents import cast, tensors_in
 from tenon.distributed.fsdp.parameter_group import ParameterGroup, Phase
 from tenon.distributed.fsdp.policies import MixedPrecisionPolicy
-from tenon.dtypes import dtype
 from tenon.engine.running_pass import PASS, queue_callback
 from tenon.engine.tape import next_number
 from tenon.engine.types import Nested
@@ -108,6 +108,11 @@ class ModelState:
         expected = self.sequence[position : position + 2]
         return expected[1] if len(expected) == 2 and expected[0] is group else None
 
+    def begin_backward(self) -> None:
+        """Before, or during, a backward pass: have its end call ``finish_backward``."""
+        self.began_backward = True
+        queue_callback(self.finish_backward)
+
     def finish_backward(self) -> None:
         """At the end of a backward pass: reduce the gradients that have not been, and release everything."""
         for state in reversed(self.states):
@@ -192,6 +197,7 @@ class ModuleState:
         self.calls: set[object] = set()
         """The calls, by tokens, of which the backward pass has not begun."""
         self._since = 0
+        group.gradients.on_arrival = self._on_arrival
 
     @property
     def context(self) -> ModelState:
@@ -279,7 +285,7 @@ class ModuleState:
     def leave(self, result: Nested) -> None:
         """After forward: note the order, release the parameters, and set up backward."""
         model, group = self.context, self.group
-        outputs = [t for t in tree_iter(result) if isinstance(t, Tensor) and t.requires_grad]
+        outputs = [t for t in tensors_in(result) if t.requires_grad]
         if group.phase is Phase.BACKWARD:  # a recomputation
             return
         group.phase = Phase.IDLE
@@ -310,8 +316,7 @@ class ModuleState:
         """Before the backward pass of a ``call`` of the modules: gather the parameters again."""
         model, group = self.context, self.group
         self.calls.discard(call)
-        model.began_backward = True
-        queue_callback(model.finish_backward)
+        model.begin_backward()
         if group.phase is Phase.BACKWARD:
             return
         group.phase = Phase.BACKWARD
@@ -324,6 +329,11 @@ class ModuleState:
             position = group.positions.pop()
             if position:
                 model.order[position - 1].start_unshard()
+
+    def _on_arrival(self) -> None:
+        """A gradient has arrived, perhaps of outputs that were not found in what ``forward`` returned."""
+        if self.model is not None and not self.model.began_backward:
+            self.model.begin_backward()
 
     def on_inputs(self) -> None:
         """After the backward pass of the modules."""
@@ -359,14 +369,6 @@ def _end_of_backward(
     replaced = dict(zip(map(id, inputs), _EndOfBackward.apply(state, *inputs), strict=True))
     # ``tree_map`` keeps the structure, a pair.
     return tree_map(lambda leaf: replaced.get(id(leaf), leaf), (args, kwargs))
-
-
-def cast(tree: Nested, kind: dtype) -> Any:  # the same structure
-    """The floating tensors of ``tree`` in ``kind``."""
-    return tree_map(
-        lambda t: t.to(kind) if isinstance(t, Tensor) and t.is_floating_point() and t.dtype != kind else t,
-        tree,
-    )
 
 
 def states_of(module: Module) -> Iterable[ModuleState]:
