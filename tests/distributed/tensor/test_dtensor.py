@@ -153,6 +153,18 @@ def test_redistribute_passes_gradients_by_the_placements_of_the_input():
     assert on_ranks(work)[0] == ((Replicate(),), (Shard(0),), (2 * X).tolist())
 
 
+def test_redistribute_to_the_same_placements_makes_gradients_whole(calls):
+    def work(mesh):
+        d = distribute_tensor(X, mesh).requires_grad_()
+        if mesh.get_rank() == 0:
+            calls.append(None)
+        d.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()]).sum().backward()
+        return d.grad.placements, d.grad.to_local().tolist()
+
+    assert on_ranks(work) == [((Replicate(),), torch.full((4, 3), 2.0).tolist())] * 2
+    assert calls[1:] == ["all_reduce"]
+
+
 def test_redistribute_refuses_another_mesh_and_missing_placements():
     def work(mesh):
         with pytest.raises(ArgumentError, match=r"from Shard\(dim=0\) to Partial\(sum\)"):

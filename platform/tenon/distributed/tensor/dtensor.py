@@ -147,7 +147,7 @@ class DTensor(Tensor, plain=True):
                     " internal use only! Use DTensor.from_local() for partial results of ranks."
                 )
         source = self if forward_dtype is None else self.to(forward_dtype)
-        if placed == source.raw.placements and backward_dtype is None:
+        if placed == source.raw.placements and backward_dtype is None and not source.requires_grad:
             return source
         return _Redistribute.apply(source, placed, backward_dtype)
 
