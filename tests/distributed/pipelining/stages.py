@@ -66,7 +66,7 @@ class Result:
 
 def indices(cls, rank, stages, ranks):
     """The stages of a rank."""
-    if cls is ScheduleZBVZeroBubble:
+    if cls is not None and issubclass(cls, ScheduleZBVZeroBubble):
         return [rank, stages - 1 - rank]
     return range(rank, stages, ranks)
 

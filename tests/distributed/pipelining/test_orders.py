@@ -2,7 +2,7 @@
 
 import pytest
 
-from tenon.distributed.pipelining import orders, zero_bubble
+from tenon.distributed.pipelining import dual_pipe, orders, zero_bubble
 from tenon.distributed.pipelining.actions import Action, Kind, live_activations
 from tenon.distributed.pipelining.checking import check_order
 from tenon.distributed.pipelining.messages import with_messages
@@ -78,6 +78,26 @@ def test_zero_bubble_on_a_v(ranks, microbatches):
     check(order, rank_of, microbatches)
     check(orders.forward_order(rank_of, microbatches), rank_of, microbatches, trains=False)
     assert all(live_activations(actions) <= min(2 * ranks, 2 * microbatches) for actions in order.values())
+
+
+@pytest.mark.together
+@pytest.mark.parametrize(
+    ("ranks", "microbatches"),
+    cases([(1, 2), (2, 4), (3, 7)], [(r, m) for r, m in SIZES if r < 6 and m >= 2 * r]),
+)
+def test_two_ways_through_a_v_at_once(ranks, microbatches):
+    order = dual_pipe.dual_pipe_v(ranks, microbatches)
+
+    check(order, zero_bubble.placed_as_v(ranks), microbatches)
+    assert all(live_activations(actions) <= 2 * ranks + 1 for actions in order.values())
+    with pytest.raises(ArgumentError, match="at least as many microbatches as stages"):
+        dual_pipe.dual_pipe_v(ranks, 2 * ranks - 1)
+
+
+def test_two_ways_through_a_v_are_those_of_pytorch():
+    text = "0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3 3B1 3F2 0B0 3B2 3F3 0B1 3B3 0I2 0W2 0I3 0W3"
+
+    assert list(map(str, dual_pipe.dual_pipe_v(2, 4)[0])) == text.split()
 
 
 def idle(order, stages, backward=2):

@@ -12,6 +12,7 @@ from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
+    ScheduleDualPipeV,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
@@ -38,8 +39,14 @@ SHAPES = [
     *[(cls, n, n, m) for cls in SINGLE for n, m in ((1, 3), (2, 2), (4, 8), (3, 1))],
     *[(cls, r, n, m) for cls in MULTI[:3] for r, n, m in ((1, 2, 3), (2, 4, 4), (2, 6, 6), (4, 4, 4))],
     *[(ScheduleZBVZeroBubble, r, 2 * r, m) for r, m in ((1, 3), (2, 4), (2, 2), (3, 6))],
+    *[(ScheduleDualPipeV, r, 2 * r, m) for r, m in ((1, 3), (2, 6), (3, 6))],
 ]
-QUICK = {(Schedule1F1B, 4, 4, 8), (ScheduleGPipe, 2, 2, 2), *[(cls, 2, 4, 4) for cls in MULTI]}
+QUICK = {
+    (Schedule1F1B, 4, 4, 8),
+    (ScheduleGPipe, 2, 2, 2),
+    (ScheduleDualPipeV, 2, 4, 6),
+    *[(cls, 2, 4, 4) for cls in MULTI],
+}
 
 
 @pytest.mark.parametrize(
@@ -577,6 +584,8 @@ def test_a_rank_that_evaluates_while_another_one_trains_is_told():
 def test_schedules_by_name():
     assert get_schedule_class("1f1b") is Schedule1F1B
     assert get_schedule_class("zbvzerobubble") is ScheduleZBVZeroBubble
+    assert get_schedule_class("DualPipeV") is ScheduleDualPipeV
+    assert get_schedule_class("PipelineScheduleSingle") is PipelineScheduleSingle
     assert get_schedule_class("ScheduleInterleaved1F1B") is ScheduleInterleaved1F1B
     with pytest.raises(ArgumentError, match="Unknown schedule name 'x': there are GPipe, 1F1B"):
         get_schedule_class("x")

@@ -7,6 +7,7 @@ splits models. The guide is docs/guide/pipeline-parallel.md.
 from tenon.distributed.pipelining.pipe import Pipe, build_stage, pipeline
 from tenon.distributed.pipelining.schedules import (
     Schedule1F1B,
+    ScheduleDualPipeV,
     ScheduleGPipe,
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
@@ -20,6 +21,7 @@ __all__ = [
     "Pipe",
     "PipelineStage",
     "Schedule1F1B",
+    "ScheduleDualPipeV",
     "ScheduleGPipe",
     "ScheduleInterleaved1F1B",
     "ScheduleInterleavedZeroBubble",

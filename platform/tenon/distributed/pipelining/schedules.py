@@ -6,7 +6,7 @@ where stages are placed; ``schedule.py`` has the step.
 
 from __future__ import annotations
 
-from tenon.distributed.pipelining import orders, zero_bubble
+from tenon.distributed.pipelining import dual_pipe, orders, zero_bubble
 from tenon.distributed.pipelining.actions import Order
 from tenon.distributed.pipelining.schedule import (
     PipelineSchedule,
@@ -20,6 +20,7 @@ __all__ = [
     "PipelineScheduleMulti",
     "PipelineScheduleSingle",
     "Schedule1F1B",
+    "ScheduleDualPipeV",
     "ScheduleGPipe",
     "ScheduleInterleaved1F1B",
     "ScheduleInterleavedZeroBubble",
@@ -115,6 +116,20 @@ class ScheduleZBVZeroBubble(PipelineScheduleMulti):
         return zero_bubble.zero_bubble_v(self._ranks, self.n_microbatches)
 
 
+class ScheduleDualPipeV(ScheduleZBVZeroBubble):
+    """Two stages on each rank, placed as a V, where forward passes of one alternate with backward passes of
+    the other.
+
+    While a rank computes, the messages of its other stage are under way. It takes as many microbatches as
+    stages, or more; a rank holds the activations of about as many as there are stages.
+
+    Source: torch.distributed.pipelining.ScheduleDualPipeV; DeepSeek-AI 2024.
+    """
+
+    def _order(self) -> Order:
+        return dual_pipe.dual_pipe_v(self._ranks, self.n_microbatches)
+
+
 _CLASSES = (
     ScheduleGPipe,
     Schedule1F1B,
@@ -122,15 +137,18 @@ _CLASSES = (
     ScheduleInterleaved1F1B,
     ScheduleInterleavedZeroBubble,
     ScheduleZBVZeroBubble,
+    ScheduleDualPipeV,
 )
 
 
 def get_schedule_class(schedule_name: str) -> type[PipelineSchedule]:
     """The class of a schedule by its name, ``"1F1B"`` or ``"Schedule1F1B"``, in upper or lower case.
 
+    ``"PipelineScheduleSingle"`` and ``"PipelineScheduleMulti"`` are those for schedules of one's own.
     Raises ``ArgumentError`` for others. Source: torch.distributed.pipelining.schedules.get_schedule_class.
     """
-    known = {cls.__name__.removeprefix("Schedule").lower(): cls for cls in _CLASSES}
+    classes = (*_CLASSES, PipelineScheduleSingle, PipelineScheduleMulti)
+    known = {cls.__name__.removeprefix("Schedule").lower(): cls for cls in classes}
     found: type[PipelineSchedule] | None = known.get(schedule_name.lower().removeprefix("schedule"))
     if found is None:
         names = ", ".join(cls.__name__.removeprefix("Schedule") for cls in _CLASSES)
