@@ -128,6 +128,9 @@ class Op(ShardingFacts):
     packable: ClassVar[bool] = False
     #: Floats of 16 bits are computed in float32 and rounded once, where a backend has no kernel for them.
     computes_in_float32: ClassVar[bool] = False
+    #: Beside 16-bit floats, a second operand that is a number (or 0-d, of another dtype) keeps the digits of
+    #: float32, in which the op computes, as in PyTorch; numbers of other ops are rounded to 16 bits first.
+    keeps_digits: ClassVar[bool] = False
     #: ``forward`` accepts ``out`` and writes into it.
     fills_out: ClassVar[bool] = False
 

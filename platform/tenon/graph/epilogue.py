@@ -34,7 +34,7 @@ class Epilogue(Op):
         """Run the ops one by one with the kernels of ``backend``."""
         result = backend.kernels[base](*xs[:count], **attrs)
         for step, operand in zip(steps, xs[count:], strict=True):
-            result = backend.kernels[table[step]](result, operand)
+            result = backend.kernel_for(table[step], (result,))(result, operand)
         return result
 
     def __reduce__(self) -> str:

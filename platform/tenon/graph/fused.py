@@ -63,7 +63,7 @@ def _sources(cluster: Cluster, output: int) -> list[int]:
 
 def _run(backend: Backend, step: Step, args: list[Array]) -> Array:
     op = table[step.op]
-    result = backend.kernels[op](*args, **dict(step.attrs))
+    result = backend.kernel_for(op, args)(*args, **dict(step.attrs))
     if isinstance(result, tuple):
         result = result[0]  # residuals of a composite that has an expression of its own
     return backend.as_array(result)

@@ -25,7 +25,7 @@ from tenon.kernels.following import following
 from tenon.kernels.kernel_table import Choice, KernelRow, KernelTable, select
 from tenon.kernels.kernel_table import Kernel as Kernel
 from tenon.kernels.plan_table import PlanTable
-from tenon.kernels.rounding import is_short
+from tenon.kernels.rounding import is_short, keeping_digits
 from tenon.kernels.short_kernels import ShortKernel, composed
 from tenon.kernels.whole_arrays import WholeArrays
 
@@ -129,7 +129,7 @@ class Backend(WholeArrays):
 
     def for_short(self, op: Op, kernel: Kernel) -> Kernel:
         """The kernel to call instead of ``kernel`` if the first array holds 16-bit floats."""
-        return composed(self.kernels_for_short(op), kernel)
+        return composed(self.kernels_for_short(op), keeping_digits(kernel) if op.keeps_digits else kernel)
 
     def kernels_for_short(self, op: Op) -> Sequence[ShortKernel]:
         """The kernels to try before those of the table, in order, if the first array holds 16-bit floats."""

@@ -19,6 +19,9 @@ from tenon.engine.operands import LEAST, MOST, type_name
 from tenon.engine.types import Operand
 from tenon.engine.value import Value
 from tenon.errors import DTypeError, NumberOverflowError
+from tenon.kernels.rounding import is_short
+
+_FLOAT32 = dtypes.float32.numpy
 
 
 def number_dtype(number: object) -> dtype:
@@ -83,8 +86,11 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
     target = common.numpy
     cast = table.cast
     unified = list(args[:first])
+    keeps = op.keeps_digits and is_short(target)
     for a in args[first:]:
-        if isinstance(a, Value):
+        if keeps and len(unified) == 1:
+            unified.append(_beside_short(a, target))
+        elif isinstance(a, Value):
             unified.append(a if a.raw.dtype == target else cast(a, dtype=target))
         elif isinstance(a, (bool, int, float, complex)):
             if op.numbers_fit and common.category == INTEGER:
@@ -93,6 +99,19 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
         else:
             unified.append(a)
     return tuple(unified)
+
+
+def _beside_short(a: Operand, target: np.dtype) -> Operand:
+    """The second operand of an op that keeps its digits, beside 16-bit floats of the dtype ``target``.
+
+    A 0-d tensor is cast, to float32, even if it has that dtype: its gradient arrives in 16 bits.
+    """
+    if not isinstance(a, Value):
+        need_64_bits(a)
+        return a
+    if a.raw.dtype == target:
+        return a
+    return table.cast(a, dtype=target if a.raw.ndim else _FLOAT32)
 
 
 def _need_equal(op: Op, args: tuple[Operand, ...]) -> None:
@@ -142,6 +161,9 @@ def convert_number(number: Operand, to: dtype) -> complex | np.generic:
     if to is dtypes.bfloat16 and not isinstance(number, complex):
         # ml_dtypes' arrays do not support NumPy's weak typing of Python numbers, nor integers beyond int64.
         return to.numpy.type(float(number))
+    if to is dtypes.float16 and not isinstance(number, complex):
+        with np.errstate(over="ignore"):
+            return float(np.float16(number))  # a recorded graph has the number that the op computes with
     if to.category == FLOATING:
         return float(number) if not isinstance(number, complex) else number
     if to.category == COMPLEX:

@@ -1,4 +1,5 @@
-"""Round composites on 16-bit floats once at the end, as PyTorch's single ops, which compute in float32."""
+"""Round ops on 16-bit floats once at the end, where PyTorch's single ops compute in float32: composites, and
+ops of an array and a number."""
 
 from __future__ import annotations
 
@@ -63,5 +64,24 @@ def _rounded(kernel: Kernel) -> Kernel:
         if isinstance(out, tuple):
             return tuple(o.astype(dtype) if getattr(o, "dtype", dtype).kind == "f" else o for o in out)
         return out.astype(dtype) if out.dtype.kind == "f" else out
+
+    return call
+
+
+def keeping_digits(kernel: Kernel) -> Kernel:
+    """Wrap the ``kernel`` of an op of two operands (``Op.keeps_digits``) to compute 16-bit floats beside a
+    number, or a 0-d array of another dtype, in float32."""
+
+    def call(x: Operand, y: Operand, **attrs: object) -> Operand:
+        own = getattr(x, "dtype", None)
+        other = getattr(y, "dtype", None)
+        if own is None or own is other or not is_short(own) or own == other or getattr(y, "ndim", 0):
+            return kernel(x, y, **attrs)
+        out = attrs.pop("out", None)
+        result = kernel(x.astype(np.float32), y, **attrs).astype(own)
+        if out is None:
+            return result
+        out[...] = result  # type: ignore[index]
+        return out
 
     return call

@@ -94,6 +94,7 @@ class Mul(Binary):
     saves = ("x", "y")
     reads = {"x": ("y",), "y": ("x",)}
     expression = "a * b"
+    keeps_digits = True
     aliases = ("multiply",)
     first_argument = "numbers"
     foreach = True
@@ -115,6 +116,7 @@ class Div(Binary):
     reads = {"x": ("y",), "y": ("x", "y")}
     promotion = "float"
     expression = "a / b"
+    keeps_digits = True
     aliases = (
         "divide",
         "true_divide",

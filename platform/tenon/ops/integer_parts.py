@@ -138,6 +138,7 @@ class FloorDivide(Binary):
 
     checks_integers = True
     fills_out = True
+    keeps_digits = True
     first_argument = "numbers"
     saved_names = {"rounding_mode": always("floor")}
 

@@ -130,7 +130,8 @@ class Xlogy(Binary):
     first_argument = "number"
 
     def forward(self, xp, x, y, *, out=None):
-        """The product, without the logarithm where ``x`` is 0."""
+        """The product, without the logarithm where ``x`` is 0; a number is rounded to the other's dtype."""
+        x, y = (a.dtype.type(v) if isinstance(v, (int, float)) else v for v, a in ((x, y), (y, x)))
         zero = (x == 0) & ~xp.isnan(y)
         return xp.where(zero, 0, x * xp.log(xp.where(zero, 1, y))).astype(xp.result_type(x, y), copy=False)
 

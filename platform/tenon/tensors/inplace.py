@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tenon.tensors.tensor import Tensor
 
 T = TypeVar("T", bound=Value)
-_BOOL = np.dtype(np.bool_)
+_BOOL, _FLOAT16 = np.dtype(np.bool_), np.dtype(np.float16)
 #: Types that an op that overwrites its first input accepts besides arrays; None is an absent bound.
 _NUMBERS = (float, int, type(None))
 
@@ -127,7 +127,8 @@ def _untracked(op: Op | OpFunction, x: Value, args: tuple[object, ...], attrs: A
         if all(_may_overwrite(op, raw, each, x._backend) for each in operands):
             token = enter(IGNORE)
             try:
-                kernel: OpFunction = x._backend.kernels[op]
+                own = x._backend.short_kernels if raw.dtype is _FLOAT16 else x._backend.kernels
+                kernel: OpFunction = own[op]
                 if WATCHERS.around_kernel is not None:
                     kernel = WATCHERS.around_kernel(x._backend, op, kernel)
                 kernel(raw, *operands, out=raw, **attrs)

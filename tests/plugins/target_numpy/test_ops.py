@@ -147,3 +147,15 @@ def test_functions_have_the_parameters_of_their_ops():
         assert set(parameters[len(op.inputs) :]) <= attributes_of(op) | set(op.defaults), name
         for attr, default in op.defaults.items():
             assert library.definitions()[name].defaults.get(attr) == default, (name, attr)
+
+
+def test_numbers_beside_float16_have_the_digits_of_eager_ops(compute):
+    def function(x):
+        return x * 0.3, x / 0.3, x // 0.3, x * tenon.tensor(0.3), 0.3 / x, x + 0.3, 0.3 - x, x * 2049
+
+    x = tenon.linspace(0.1, 8, 200).half()
+
+    outputs = compute(capture(function, x), [x.numpy()])
+
+    for out, expected in zip(outputs, function(x), strict=True):
+        np.testing.assert_array_equal(out, expected.numpy())

@@ -275,3 +275,12 @@ def test_other_floats(dtype, tmp_path):
         return [out.float() if out.dtype is dtype else out for out in each(*functions)(x.to(dtype))]
 
     check(tmp_path, function, t.randn(X), tolerance=0.02 if dtype is not t.float64 else 1e-6)
+
+
+@pytest.mark.parametrize("dtype", [t.float16, t.bfloat16], ids=str)
+def test_numbers_beside_short_floats_have_the_digits_of_eager_ops(dtype, tmp_path):
+    def function(x):
+        x = x.to(dtype)
+        return [y.float() for y in (x * 0.3, x / 0.3, x * t.tensor(0.3), 0.3 / x, x + 0.3, 0.3 - x, x * 257)]
+
+    check(tmp_path, function, t.linspace(0.1, 8, 200), tolerance=1e-7)

@@ -118,3 +118,12 @@ def test_gradients_equal_tenon(name, tmp_path):
         return [g for each in functions for g in gradients(each, *arguments)]
 
     check(tmp_path, capture(function, *examples(), train=True), *examples())
+
+
+@pytest.mark.parametrize("dtype", [t.float16, t.bfloat16], ids=str)
+def test_numbers_beside_short_floats_have_the_digits_of_eager_ops(dtype, tmp_path):
+    def function(x):
+        x = x.to(dtype)
+        return x * 0.3, x * t.tensor(0.3), 0.3 / x, x + 0.3, 0.3 - x, x * 257  # XLA divides by no constant
+
+    check(tmp_path, function, t.linspace(0.1, 8, 200), tolerance=1e-7)

@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tenon.extend import errors
 from tenon_cpu.jit.emission import mathlib
 from tenon_cpu.jit.emission.functions import BOOL, TYPES, Code, Operand, Type, Val, constant
@@ -324,6 +326,15 @@ def convert(code: Code, v: Val, to: Type) -> Val:
     else:
         text = code.let(f"trunc {a.reg} {v.text} to {b.reg}")
     return Val(text, to)
+
+
+def short_number(code: Code, v: Operand, to: Type) -> Operand:
+    """``v`` in ``to``, of 16 bits, to which numbers are rounded, as they are where an op runs alone."""
+    if not isinstance(v, Val):
+        with np.errstate(over="ignore"):
+            return v if v.__class__ is bool else float(np.dtype(to.name).type(v))
+    value = convert(code, v, to)
+    return Val(_rounded(code, value.text, to), to) if v.type.bits == 64 else value
 
 
 def _rounded(code: Code, text: str, to: Type) -> str:

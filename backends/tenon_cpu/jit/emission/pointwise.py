@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from tenon.extend import errors
 from tenon_cpu.jit.compiler.llvm import driver
-from tenon_cpu.jit.emission.formulas import Formula, convert
+from tenon_cpu.jit.emission.formulas import Formula, convert, short_number
 from tenon_cpu.jit.emission.functions import REAL, Code, Index, Operand, Type, Val, reading, type_of
 from tenon_cpu.jit.fusion.domain import Cluster, Loops, Ref, Step
 
@@ -35,10 +35,15 @@ def emit_step(code: Code, step: Step, operands: Sequence[Operand | None]) -> Val
     assert out is not None and computed is not None
     formula = Formula(code, out if step.op == "cast" else computed)
     names: dict[str, object] = dict(step.attrs)
-    conditions = step.definition.promoted_from
+    definition = step.definition
     for position, (letter, v) in enumerate(zip(_LETTERS, operands, strict=False)):
-        if isinstance(v, Val) and step.op != "cast":
-            v = formula.truth(v) if position < conditions else convert(code, v, computed)
+        if step.op != "cast" and v is not None:
+            if position < definition.promoted_from:
+                v = formula.truth(v)
+            elif computed.bits == 16 and not (definition.keeps_digits and position == 1):
+                v = short_number(code, v, computed)
+            else:
+                v = convert(code, v, computed) if isinstance(v, Val) else v
         names[letter] = v
     if step.moves:
         moved = operands[0]

@@ -74,6 +74,8 @@ def _elementwise(op: Op, kernel: Kernel, /, *args: Operand, **attrs: Attr) -> np
     """An elementwise op by generated code, where all promoted operands have one dtype."""
     out = attrs.pop("out", None)
     dtype, size = None, 0
+    if op.keeps_digits and isinstance(args[1], np.ndarray) and not args[1].ndim:
+        args = args[0], args[1][()]  # which need not have the dtype of the first operand
     for a in args[op.promoted_from :]:
         if isinstance(a, np.ndarray):
             if dtype is None:

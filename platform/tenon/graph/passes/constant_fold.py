@@ -24,7 +24,7 @@ def constant_fold(graph: Graph, backend: Backend) -> None:
             args = _constant_arguments(node, folded)
             if args is None:
                 continue
-            results = backend.kernels[node.op](*args, **node.attrs)
+            results = backend.kernel_for(node.op, args)(*args, **node.attrs)
             arrays = results if isinstance(results, tuple | list) else (results,)
             for index, aval in enumerate(node.avals):  # there may be no array for hidden outputs
                 folded[node.out(index)] = np.array(arrays[index], aval.dtype)

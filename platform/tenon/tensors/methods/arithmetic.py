@@ -18,12 +18,14 @@ from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
 from tenon.kernels.promotion import need_fit, result_type
+from tenon.kernels.rounding import is_short
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.deprecated_order import with_value_first
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
 from tenon.tensors.methods.scaling import alpha_times, is_integral, scaled, widened_to
+from tenon.tensors.methods.truncation import trunc_divide
 from tenon.tensors.precision import runs_in
 from tenon.tensors.wrong_arguments import only_numbers
 
@@ -158,10 +160,18 @@ class Arithmetic(Family):
         base = operand(base)
         return base if base is NotImplemented else power(base, self)
 
+    def __rtruediv__(self, other: object) -> Tensor:
+        if other.__class__ not in _PLAIN:
+            other = operand(other)
+            if other is NotImplemented:
+                return NotImplemented
+        if is_short(self.raw.dtype) and not isinstance(other, Value):
+            return f.mul(f.reciprocal(self), other)  # rounds twice, as in PyTorch
+        return SLOT.pair(f.div, other, self) if SLOT.top is None else f.div(other, self)
+
     __radd__ = _operator("add", True)
-    __rmul__ = _operator("mul", True)
+    __rmul__ = _operator("mul")
     __truediv__ = _operator("div")
-    __rtruediv__ = _operator("div", True)
     __floordiv__ = _operator("floor_divide")
     __rfloordiv__ = _operator("floor_divide", True)
     __mod__ = _operator("remainder")
@@ -247,7 +257,7 @@ class Arithmetic(Family):
         if rounding_mode == "floor":
             return f.floor_divide(self, other)
         if rounding_mode == "trunc":
-            return _trunc_divide(self, other)
+            return trunc_divide(self, other)
         raise ArgumentError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
         )
@@ -358,13 +368,6 @@ def _sub(x: object, y: object) -> Tensor:
         if v.raw.dtype.kind == "b" if isinstance(v, Value) else v.__class__ is bool:
             raise DTypeError(_NO_SUBTRACTION)
     return f.sub(x, y)
-
-
-def _trunc_divide(x: Tensor, y: Tensor | Number) -> Tensor:
-    kinds = [v.raw.dtype.kind if isinstance(v, Value) else type(v).__name__[0] for v in (x, y)]
-    if all(k in "iub" for k in kinds):
-        return f.floor_divide(f.sub(x, f.fmod(x, y)), y)  # exact, also of -128 as int8
-    return f.trunc(f.div(x, y))
 
 
 def power(x: Any, exponent: Any) -> Tensor:  # a tensor and a number, in either order
