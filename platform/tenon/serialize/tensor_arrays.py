@@ -15,11 +15,13 @@ from typing import Any, BinaryIO, NoReturn, TypedDict, TypeGuard
 import numpy as np
 
 from tenon import dtypes
+from tenon.engine.aval import contiguous_strides
 from tenon.errors import CheckpointError
-from tenon.serialize.layout import LoadedStorage
+from tenon.serialize.layout import LoadedStorage, rebuild
 from tenon.serialize.limits import MAX_AXES, cut, short
 from tenon.serialize.migrate import MANIFEST
 from tenon.serialize.placement import Placement
+from tenon.tensors.tensor import Tensor
 
 #: dtype -> safetensors' name for it; complex128 has none and is stored as pairs of F64.
 NAMES = {
@@ -55,7 +57,8 @@ def begins(head: bytes) -> bool:
 class Arrays:
     """The checked header of a file, and its arrays.
 
-    ``document`` is tenon's manifest and ``digest`` its SHA-256, both None in a file of another writer.
+    ``document`` is tenon's manifest and ``digest`` its SHA-256, both None in a file of another writer;
+    ``metadata`` is what the writer added to the header.
     """
 
     digest: str | None = None
@@ -64,10 +67,10 @@ class Arrays:
         self._file, self._placement, self.source = file, placement, placement.source
         start = file.tell()
         header, self._start = self._read_header(start)
-        metadata = header.pop(METADATA, {})
+        self.metadata: object = header.pop(METADATA, {})
         self.entries: dict[str, ArrayEntry] = header
         self._check_entries(file.seek(0, 2) - self._start)
-        self.document = self._document(metadata)
+        self.document = self._document(self.metadata)
         self._storages: dict[str, LoadedStorage] = {}
 
     def storage(self, name: str, location: str) -> LoadedStorage:
@@ -75,13 +78,8 @@ class Arrays:
         storage = self._storages.get(name)
         if storage is not None:
             return storage
-        entry = self.entries[name]
-        kind = _BY_NAME.get(entry["dtype"])
-        if kind is None:
-            raise CheckpointError(
-                f"array {short(name)} has dtype {entry['dtype']!r:.80}, which tenon does not support"
-            )
-        low, high = entry["data_offsets"]
+        kind = self.kind(name)
+        low, high = self.entries[name]["data_offsets"]
         memory = None
         if self._placement.needs_data:
             memory = np.empty(high - low, np.uint8)
@@ -90,6 +88,21 @@ class Arrays:
         self._storages[name] = storage
         self._placement.place(storage, location)
         return storage
+
+    def plain(self, name: str) -> Tensor:
+        """An array as a tensor, with the shape and dtype in the header."""
+        storage, shape = self.storage(name, "cpu"), tuple(self.entries[name]["shape"])
+        return rebuild(storage, storage.dtype, 0, shape, contiguous_strides(shape))
+
+    def kind(self, name: str) -> dtypes.dtype:
+        """The dtype of an array; CheckpointError if tenon has none of that name."""
+        kind = _BY_NAME.get(self.entries[name]["dtype"])
+        if kind is None:
+            raise CheckpointError(
+                f"array {short(name)} has dtype {self.entries[name]['dtype']!r:.80}, which tenon does not"
+                " support"
+            )
+        return kind
 
     def forget(self) -> None:
         """Let go of the storages that were read."""

@@ -148,7 +148,7 @@ def read(file: BinaryIO, placement: Placement) -> object:
     arrays = Arrays(file, placement)
     try:
         if arrays.document is None:
-            found = {name: _plain(arrays, name) for name in arrays.entries}
+            found = {name: arrays.plain(name) for name in arrays.entries}
             warn_unchecked(source, "safetensors files of other programs have none")
             return found
         tensors = [tensor_of(arrays, row) for row in arrays.document["tensors"]]
@@ -168,12 +168,6 @@ def verify(file: BinaryIO, source: str) -> None:
     arrays = Arrays(file, Placement("cpu", source))
     for name in arrays.entries:
         arrays.check(name)
-
-
-def _plain(arrays: Arrays, name: str) -> Tensor:
-    """An array as a tensor, with the shape and dtype in the header."""
-    storage, shape = arrays.storage(name, "cpu"), tuple(arrays.entries[name]["shape"])
-    return rebuild(storage, storage.dtype, 0, shape, contiguous_strides(shape))
 
 
 def tensor_of(arrays: Arrays, row: Row) -> Tensor:

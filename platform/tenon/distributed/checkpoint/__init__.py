@@ -10,6 +10,7 @@ at ``state_dict_saver.py``; planners (``planner.py``) decide who writes and read
 from tenon.distributed.checkpoint.api import CheckpointException
 from tenon.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from tenon.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from tenon.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from tenon.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -37,6 +38,7 @@ __all__ = [
     "DefaultSavePlanner",
     "FileSystemReader",
     "FileSystemWriter",
+    "HuggingFaceStorageReader",
     "LoadPlan",
     "LoadPlanner",
     "Metadata",
