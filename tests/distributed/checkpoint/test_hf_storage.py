@@ -6,11 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 import tenon as torch
 from tenon.distributed import checkpoint as dcp
-from tenon.distributed.checkpoint import CheckpointException, HuggingFaceStorageReader
+from tenon.distributed.checkpoint import (
+    CheckpointException,
+    HuggingFaceStorageReader,
+    HuggingFaceStorageWriter,
+)
+from tenon.distributed.checkpoint.hf_writer import _runs
 from tenon.distributed.communication.threaded import run_ranks
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -81,3 +86,63 @@ def test_what_cannot_be_loaded(tmp_path, files, index, message):
 
     with pytest.raises(CheckpointException, match=message):
         dcp.load({"x": torch.ones(2), "y": torch.ones(2)}, storage_reader=HuggingFaceStorageReader(tmp_path))
+
+
+def save_from(folder, layout, **options):
+    size, shape, placements = layout
+
+    def work(communicator):
+        dcp.save(
+            sharded(WHOLE, shape, placements), storage_writer=HuggingFaceStorageWriter(folder, **options)
+        )
+
+    run_ranks(size, work)
+
+
+@pytest.mark.filterwarnings("ignore::tenon.errors.UncheckedFileWarning")
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_every_layout_is_saved_as_whole_tensors(tmp_path, layout):
+    save_from(tmp_path, layout)
+
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model-00001-of-00001.safetensors", INDEX]
+    assert equal(torch.load(tmp_path / "model-00001-of-00001.safetensors"))
+    load_into(tmp_path, LAYOUTS[0])
+
+
+def test_tensors_go_into_the_files_that_are_asked_for(tmp_path):
+    save_from(tmp_path, LAYOUTS[1])
+    save_from(tmp_path, LAYOUTS[3], fqn_to_index_mapping={"matrix": 2, "short": 1, "half": 3, "none": 2})
+
+    files = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [*files, INDEX]
+    np.testing.assert_array_equal(load_file(tmp_path / files[1])["matrix"], WHOLE["matrix"].numpy())
+    index = json.loads((tmp_path / INDEX).read_text())
+    assert index["metadata"] == {"total_size": sum(v.nbytes for v in WHOLE.values())}
+    assert index["weight_map"] == {n: files[i] for n, i in zip(WHOLE, (1, 0, 2, 1), strict=True)}
+    load_into(tmp_path, LAYOUTS[2])
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (5,), (4, 3), (3, 1, 4), (2, 3, 2, 2)], ids=str)
+def test_pieces_of_a_box_lie_where_its_elements_do(shape):
+    whole = np.arange(np.prod(shape, dtype=int)).reshape(shape)
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        begins = [int(generator.integers(n + 1)) for n in shape]
+        sizes = [int(generator.integers(n - o + 1)) for n, o in zip(shape, begins, strict=True)]
+        box = whole[tuple(slice(o, o + s) for o, s in zip(begins, sizes, strict=True))]
+        found = [range(start, start + count) for start, count in _runs(shape, begins, sizes)]
+        assert [n for run in found for n in run] == box.reshape(-1).tolist()
+
+
+@pytest.mark.parametrize(
+    "state, options, message",
+    [
+        ({"x": torch.ones(2), "step": 3}, {}, "have tensors only, not step"),
+        ({"x": torch.ones(2)}, {"fqn_to_index_mapping": {"y": 1}}, "has no file for x"),
+        ({"x": torch.ones(2, dtype=torch.complex128)}, {}, "x: safetensors files have no .*complex128"),
+    ],
+)
+def test_what_cannot_be_saved(tmp_path, state, options, message):
+    with pytest.raises(CheckpointException, match=message):
+        dcp.save(state, storage_writer=HuggingFaceStorageWriter(tmp_path, **options))
+    assert not list(tmp_path.glob("model-*"))

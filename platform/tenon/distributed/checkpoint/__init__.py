@@ -10,7 +10,7 @@ at ``state_dict_saver.py``; planners (``planner.py``) decide who writes and read
 from tenon.distributed.checkpoint.api import CheckpointException
 from tenon.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from tenon.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from tenon.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+from tenon.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 from tenon.distributed.checkpoint.metadata import (
     BytesStorageMetadata,
     ChunkStorageMetadata,
@@ -39,6 +39,7 @@ __all__ = [
     "FileSystemReader",
     "FileSystemWriter",
     "HuggingFaceStorageReader",
+    "HuggingFaceStorageWriter",
     "LoadPlan",
     "LoadPlanner",
     "Metadata",

@@ -1,6 +1,7 @@
 """Load models as they are published: folders of safetensors files, with or without an index of them.
 
-Every rank reads the headers, and of each tensor what its part needs one after another.
+Every rank reads the headers, and of each tensor what its part needs one after another. ``hf_writer.py`` saves
+such folders.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tenon.distributed.checkpoint.hf_writer import INDEX, HuggingFaceStorageWriter
 from tenon.distributed.checkpoint.manifest import Stored
 from tenon.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -30,10 +32,10 @@ from tenon.serialize.regular_files import open_regular
 from tenon.serialize.tensor_arrays import Arrays
 from tenon.tensors.size import Size
 
-__all__ = ["HuggingFaceStorageReader"]
+__all__ = ["HuggingFaceStorageReader", "HuggingFaceStorageWriter"]
 
-#: The index of a model's files, and the key under which PyTorch notes which part of a tensor a file has.
-_INDEX, _SHARDING = "model.safetensors.index.json", "DCP_SHARDING_INFO"
+#: The key under which PyTorch notes which part of a tensor a file has.
+_SHARDING = "DCP_SHARDING_INFO"
 _Places = dict[MetadataIndex, Stored]
 
 
@@ -72,7 +74,7 @@ class HuggingFaceStorageReader(StorageReader):
         return Metadata(dict(tensors), storage_data=places, storage_meta=meta)
 
     def _files(self) -> list[str]:
-        index = self.path / _INDEX
+        index = self.path / INDEX
         if index.exists():
             with open_regular(index) as file:
                 try:
@@ -160,7 +162,7 @@ def _add(
     if index in places:
         raise CheckpointError(
             f"{arrays.source} and {places[index].relative_path!r} both have {key!r}. Keep one of them in the"
-            f" folder, or a {_INDEX} that lists the files to read."
+            f" folder, or a {INDEX} that lists the files to read."
         )
     places[index] = Stored(name, key)
     ends = [start + size for start, size in zip(begins, shape, strict=True)]
