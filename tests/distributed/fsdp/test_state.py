@@ -440,6 +440,16 @@ def test_number_of_buffers_is_checked(value, error):
         model.set_reduce_scatter_max_input_buffers(value)
 
 
+def test_settings_for_graphics_cards_change_nothing():
+    model = fully_shard(nn.Linear(2, 2))
+    model.set_allocate_memory_from_process_group_for_comm(True)
+    model.set_symm_mem_for_comm()
+    model.set_separate_reduce_scatter_group()
+    model.set_post_optim_event(None)
+    model(torch.ones(1, 2)).sum().backward()
+    assert model.bias.grad.to_local().tolist() == [1, 1]
+
+
 class Readable(LocalCommunicator):
     """Has memory that other ranks could read."""
 

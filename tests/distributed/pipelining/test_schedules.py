@@ -33,7 +33,7 @@ from tenon.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from stages import MULTI, SINGLE, assert_equal, batch, layers, local_stages, mse, plain, run
+from stages import MULTI, SINGLE, assert_equal, batch, gradients, layers, local_stages, mse, plain, run
 
 SHAPES = [
     *[(cls, n, n, m) for cls in SINGLE for n, m in ((1, 3), (2, 2), (4, 8), (3, 1))],
@@ -579,6 +579,20 @@ def test_a_rank_that_evaluates_while_another_one_trains_is_told():
 
     with pytest.raises(CollectiveMismatchError, match=r"inputs of stage 1, microbatch 0, forward step 1"):
         run_ranks(2, work)
+
+
+def test_options_of_pytorch_that_change_nothing():
+    modules = layers(2)
+    x, y = batch()
+    wanted = plain(modules, x, y)[2]
+
+    stages = [PipelineStage(copy.deepcopy(modules[i]), i, 2, "cpu") for i in range(2)]
+    schedule = ScheduleLoopedBFS(
+        stages, 2, mse, use_full_backward=True, backward_requires_autograd=False, defer_pp_recv=True
+    )
+    schedule.step(x, target=y)
+
+    assert_equal(gradients([stage.submod for stage in stages]), wanted)
 
 
 def test_schedules_by_name():

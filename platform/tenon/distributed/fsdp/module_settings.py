@@ -113,6 +113,12 @@ class ModuleSettings:
     def set_separate_reduce_scatter_group(self, enable: bool = True, *, recurse: bool = True) -> None:
         """No effect: MPI has no queue in which a reduction would wait for a gather."""
 
+    def set_allocate_memory_from_process_group_for_comm(self, enable: bool) -> None:
+        """No effect: ranks of one host read each other's memory anyway where they can."""
+
+    def set_symm_mem_for_comm(self, backend: str = "NCCL") -> None:
+        """No effect, as ``set_allocate_memory_from_process_group_for_comm``."""
+
     def _set_unshard_async_op(self, async_op: bool) -> None:
         """No effect: gathers are started ahead wherever communication overlaps with computation."""
 

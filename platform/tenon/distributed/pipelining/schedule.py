@@ -260,7 +260,8 @@ class PipelineScheduleMulti(PipelineSchedule):
     """A schedule of several ``stages`` on each rank; see ``PipelineSchedule`` for the arguments.
 
     Stages are placed on the ranks in turn: with 2 ranks and 4 stages, rank 0 has stages 0 and 2.
-    ``use_full_backward`` and ``backward_requires_autograd`` have no effect.
+    ``use_full_backward``, ``backward_requires_autograd`` and ``defer_pp_recv`` have no effect: receives are
+    posted early, and wait for nothing.
     """
 
     def __init__(
@@ -274,6 +275,7 @@ class PipelineScheduleMulti(PipelineSchedule):
         use_full_backward: bool | None = None,
         scale_grads: bool = True,
         backward_requires_autograd: bool = True,
+        defer_pp_recv: bool = False,
     ) -> None:
         if isinstance(stages, PipelineStage) or not stages:
             raise ArgumentError(f"{type(self).__name__}: stages has to be a list of the rank's stages.")
