@@ -207,3 +207,10 @@ def test_anomaly_detection_names_op_module_and_line():
             RuntimeError, match=r"SqrtBackward0.*op sqrt in module root[\s\S]*return x\.sqrt\(\)"
         ):
             loss.backward()
+
+
+def test_an_interpolation_by_one_is_the_end_itself():
+    x, end = tenon.randn(1000), tenon.randn(1000) * 1e3
+
+    assert tenon.equal(x.lerp(end, 1.0), end)
+    assert tenon.equal(x.lerp(end, 0.0), x)

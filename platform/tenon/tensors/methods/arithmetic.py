@@ -297,11 +297,16 @@ class Arithmetic(Family):
 
     @as_function(memory="same")
     def lerp(self, end: Tensor, weight: Tensor | Number) -> Tensor:
-        """Return the linear interpolation ``self + weight * (end - self)``; dtypes must be equal."""
+        """Return the linear interpolation ``self + weight * (end - self)``; dtypes must be equal.
+
+        With the number 1 as ``weight`` it is ``end``, exactly.
+        """
         if end.raw.dtype != self.raw.dtype:
             raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
         refuse_kinds("lerp", "biu", self.raw, end.raw)
-        result = f.add(self, f.mul(f.sub(end, self), weight))
+        gap = f.sub(end, self)
+        near = not isinstance(weight, (int, float)) or not 0.5 <= abs(weight) < 2**53
+        result = f.add(self, f.mul(gap, weight)) if near else f.sub(end, f.mul(gap, 1 - weight))
         if result._node is not None:
             result._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
         return result
