@@ -105,6 +105,12 @@ class CpuBackend(Backend):
 
         return bool(onednn.available()) and eager.matmul_into(x, y, out)
 
+    def copy_past_caches(self, source: np.ndarray, out: np.ndarray) -> None:
+        """Let compiled code copy arrays of more than 256 KiB; others as NumPy does."""
+        from tenon_cpu.jit.eager_ops import copying
+
+        copying.copy_past_caches(source, out)
+
     def from_host(self, array: np.ndarray, device: Device | None = None) -> np.ndarray:
         """``array`` itself."""
         return array

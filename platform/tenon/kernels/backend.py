@@ -211,6 +211,13 @@ class Backend(WholeArrays):
         """Write the product of two matrices into ``out``; False if there is no such kernel."""
         return False
 
+    def copy_past_caches(self, source: np.ndarray, out: np.ndarray) -> None:
+        """Copy a host array into ``out``, of the same shape and dtype, where nobody reads it soon.
+
+        By default as NumPy copies, which reads the memory that it overwrites.
+        """
+        np.copyto(out, source)
+
     def trim(self) -> None:
         """Return cached free memory to the system, after one-time work; does nothing by default."""
 

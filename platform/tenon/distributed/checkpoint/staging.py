@@ -17,6 +17,7 @@ from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata, Met
 from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteItem
 from tenon.engine import pending_copies
 from tenon.errors import CheckpointError, UnsupportedError
+from tenon.kernels.backend import backend_named
 from tenon.optim.step_hooks import register_optimizer_step_pre_hook
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor
@@ -128,13 +129,13 @@ class StagedPlanner(SavePlanner):
         size = sum(-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors.values())
         if self._stager.memory.size < size:
             self._stager.memory = np.empty(size, np.uint8)
-        position = 0
+        backend, position = backend_named("cpu"), 0
         for index, tensor in tensors.items():
             host = np.asarray(tensor.detach().cpu().raw)
             place = (
                 self._stager.memory[position : position + host.nbytes].view(host.dtype).reshape(host.shape)
             )
-            np.copyto(place, host)
+            backend.copy_past_caches(host, place)
             self._data[index] = from_numpy(place)
             position += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
 
