@@ -88,6 +88,25 @@ def test_what_cannot_be_loaded(tmp_path, files, index, message):
         dcp.load({"x": torch.ones(2), "y": torch.ones(2)}, storage_reader=HuggingFaceStorageReader(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("begins", "message"),
+    [
+        ([4], "chunks overlap or leave gaps: they have 16 elements of 32"),
+        ([0, 2], "they have 32 elements of 24"),
+    ],
+)
+def test_parts_of_ranks_that_are_missing_or_overlap_are_refused(tmp_path, begins, message):
+    for start in begins:
+        note = json.dumps({"x": {"saved_offsets": [start, 0]}})
+        part = {"x": np.ones((4, 4), np.float32)}
+        save_file(part, tmp_path / f"shard-{start}.safetensors", {"DCP_SHARDING_INFO": note})
+    state = {"x": torch.zeros(max(begins) + 4, 4)}
+
+    with pytest.raises(CheckpointException, match=f"'x' is not whole: .*{message}"):
+        dcp.load(state, storage_reader=HuggingFaceStorageReader(tmp_path))
+    assert not state["x"].any()
+
+
 def save_from(folder, layout, **options):
     size, shape, placements = layout
 

@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tenon.distributed.checkpoint.chunks import problem_of
 from tenon.distributed.checkpoint.hf_writer import INDEX, HuggingFaceStorageWriter
 from tenon.distributed.checkpoint.manifest import Stored
 from tenon.distributed.checkpoint.metadata import (
@@ -59,7 +60,8 @@ class HuggingFaceStorageReader(StorageReader):
             self.path = Path(checkpoint_id)
 
     def read_metadata(self, *args: object, **kwargs: object) -> Metadata:
-        """Read the headers. CheckpointError for a folder without files, and for damaged or repeated ones."""
+        """Read the headers. CheckpointError for a folder without files, and for damaged, repeated or missing
+        ones."""
         tensors: dict[str, TensorStorageMetadata] = {}
         places: _Places = {}
         seen = hashlib.sha256()
@@ -70,6 +72,12 @@ class HuggingFaceStorageReader(StorageReader):
             offsets = _offsets(arrays)
             for key in arrays.entries:
                 _add(tensors, places, arrays, key, name, offsets.get(key))
+        for key, stored in tensors.items():
+            if problem := problem_of(stored.size, stored.chunks):
+                raise CheckpointError(
+                    f"{os.fspath(self.path)!r}: {key!r} is not whole: {problem}. Check that the folder has"
+                    " all files of the model."
+                )
         meta = StorageMeta(os.fspath(self.path), None, seen.hexdigest())
         return Metadata(dict(tensors), storage_data=places, storage_meta=meta)
 
