@@ -71,7 +71,9 @@ def tenon_step_end(session: Session, step: int, metrics: Mapping[str, object]) -
         before, first = _State.measured
         _State.measured = (time.perf_counter(), done)
         writer.scalar("steps_per_second", (done - first) / (_State.measured[0] - before), done)
-        writer.scalar("memory_mb", megabytes(session.device), done)
+        used = megabytes(session.device)
+        if used is not None:
+            writer.scalar("memory_mb", used, done)
         if session.division is not None:  # collective: each rank has a part of the gradients
             norm = session.division.gradient_norm()
         elif session.is_main:

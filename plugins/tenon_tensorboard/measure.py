@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tenon.extend import Device, Module, backend_for
+from tenon.extend import Device, Module, backend_for, errors
 
 
 def gradient_norm(model: Module) -> float:
@@ -16,6 +16,12 @@ def gradient_norm(model: Module) -> float:
     return math.sqrt(squares)
 
 
-def megabytes(device: Device) -> float:
-    """The memory in use by the process (on the CPU) or by its tensors (on a GPU), in MB."""
-    return backend_for(device).memory(device).used / 1e6
+def megabytes(device: Device) -> float | None:
+    """The memory in use by the process (on the CPU) or by its tensors (on a GPU), in MB.
+
+    None if the backend does not report it.
+    """
+    try:
+        return backend_for(device).memory(device).used / 1e6
+    except errors.BackendError:
+        return None

@@ -7,6 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from tenon.cli import main
+from tenon.device import Device
+from tenon.extend import Backend
+from tenon_tensorboard import measure
+from tenon_tensorboard.measure import megabytes
 
 accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
 
@@ -93,3 +97,12 @@ def test_a_full_disk_is_reported_where_it_is_written_to(tmp_path):
     )
 
     assert done.returncode == 1 and "OSError: [Errno 27] File too large" in done.stderr
+
+
+def test_a_backend_that_reports_no_memory_has_no_curve_of_it(monkeypatch):
+    class Silent(Backend):
+        name = "silent"
+
+    assert megabytes(Device("cpu")) > 10
+    monkeypatch.setattr(measure, "backend_for", lambda device: Silent())
+    assert megabytes(Device("cpu")) is None
