@@ -308,7 +308,8 @@ def test_hooks_on_parameters_that_come_and_go_are_seen():
     assert gradient() == 3
 
 
-def test_hooks_of_an_optimizer_that_come_and_go_are_seen():
+@pytest.mark.parametrize("everywhere", [False, True], ids=["of one", "of all"])
+def test_hooks_of_an_optimizer_that_come_and_go_are_seen(everywhere):
     weight = nn.Parameter(tenon.zeros(1))
     optimizer = optim.SGD([weight], lr=1.0)
     weight.grad = tenon.ones(1)
@@ -322,7 +323,12 @@ def test_hooks_of_an_optimizer_that_come_and_go_are_seen():
 
     assert moved() == 1
     with pytest.warns(UserWarning, match="these hooks are part of the program"):
-        handle = optimizer.register_step_post_hook(lambda *given: weight.data.sub_(1.0))
+        register = (
+            optim.optimizer.register_optimizer_step_post_hook
+            if everywhere
+            else optimizer.register_step_post_hook
+        )
+        handle = register(lambda *given: weight.data.sub_(1.0))
         assert moved(1) == 2
         assert moved() == 2
     handle.remove()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tenon.engine.value import Value
 from tenon.graph.graph import Graph, Node
 from tenon.graph.guards import STEP_HOOKS, Guard, Names, literal
+from tenon.graph.recorded_hooks import keys_of
 from tenon.graph.scalars import QUESTIONS, Reading, Scalar, evaluate, expression_of, question_text
 from tenon.tensors.tensor import Tensor
 
@@ -188,10 +189,11 @@ def _groups_guard(optimizer: Optimizer) -> Guard:
 
 
 def state_guard(optimizer: Optimizer) -> Guard:
-    """Return the guard that state tensors and hooks of ``optimizer`` are the same objects."""
+    """Return the guard that state tensors and hooks of ``optimizer``, and the hooks of all, are the same."""
     state = optimizer.state
     entries = list(state.values())
     hooks = [(name, list(getattr(optimizer, name))) for name in STEP_HOOKS]
+    of_all = [(each, keys_of(each)) for each in optimizer._hooks_of_all]
     tensors = [
         (each, name, value) for each in entries for name, value in each.items() if isinstance(value, Value)
     ]
@@ -201,6 +203,8 @@ def state_guard(optimizer: Optimizer) -> Guard:
             return False
         if any(list(getattr(optimizer, name)) != then for name, then in hooks):
             return False
+        if any(keys_of(each) != then for each, then in of_all):
+            return False
         return all(map(operator.is_, state.values(), entries)) and all(e.get(n) is v for e, n, v in tensors)
 
     def source(names: Names) -> str:
@@ -208,6 +212,9 @@ def state_guard(optimizer: Optimizer) -> Guard:
         checks = [f"{names(optimizer)}.state is {own} and len({own}) == {len(entries)}"]
         checks.append(f"all(map({names(operator.is_)}, {own}.values(), {names(entries)}))")
         checks += [f"[*{names(optimizer)}.{name}] == {then!r}" for name, then in hooks]
+        for each, then in of_all:  # most often empty, and they were
+            now = f"{names(keys_of)}({names(each)})"
+            checks.append(f"{now} == {then!r}" if then else f"not ({names(each)} and {now})")
         checks += [f"{names(e)}.get({n!r}) is {names(v)}" for e, n, v in tensors]
         return " and ".join(checks)
 

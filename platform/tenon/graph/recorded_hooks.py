@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tenon.graph.guards import HOOKS, LEAF_HOOKS, STEP_HOOKS
@@ -27,7 +27,16 @@ def hooks_of(
                     text = _named(hook)
                     if text is not None:
                         descriptions[f"{text} (on {_owner(owner)})"] = None
+    for optimizer in optimizers:
+        for hook in (hook for each in optimizer._hooks_of_all for hook in each.values()):
+            if (text := _named(hook)) is not None:
+                descriptions[f"{text} (on all optimizers)"] = None
     return list(descriptions)
+
+
+def keys_of(hooks: Mapping[int, object]) -> list[int]:
+    """The keys of the user's hooks among ``hooks``."""
+    return [key for key, hook in hooks.items() if _named(hook) is not None]
 
 
 def _owner(owner: object) -> str:

@@ -93,6 +93,11 @@ class Optimizer:
 
     state: defaultdict[Tensor, State]
     param_groups: list[ParamGroup]
+    #: The hooks before and after the step of every optimizer.
+    _hooks_of_all: ClassVar[tuple[OrderedDict[int, Hook], ...]] = (
+        step_hooks.GLOBAL_PRE,
+        step_hooks.GLOBAL_POST,
+    )
     _optimizer_step_pre_hooks: OrderedDict[int, Hook]
     _optimizer_step_post_hooks: OrderedDict[int, Hook]
     _optimizer_state_dict_pre_hooks: OrderedDict[int, Hook]
