@@ -18,6 +18,7 @@ import numpy as np
 
 from tenon.distributed.checkpoint import manifest
 from tenon.distributed.checkpoint.chunks import shown
+from tenon.distributed.checkpoint.folders import InFolder, is_path, need_one_folder
 from tenon.distributed.checkpoint.manifest import ShardFile, StorageData, Stored
 from tenon.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from tenon.distributed.checkpoint.planner import (
@@ -43,7 +44,7 @@ from tenon.tensors.tensor import Tensor
 __all__ = ["FileSystemReader", "FileSystemWriter"]
 
 
-class FileSystemWriter(StorageWriter):
+class FileSystemWriter(InFolder, StorageWriter):
     """Writes checkpoints into the folder ``path``; every rank must see it.
 
     With ``overwrite=False`` a folder that has a checkpoint is refused.
@@ -92,12 +93,8 @@ class FileSystemWriter(StorageWriter):
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
         """Name the file of each rank. CheckpointError if they save to different folders."""
-        count, folders = len(plans), {plan.storage_data: rank for rank, plan in enumerate(plans)}
-        if len(folders) > 1:
-            given = ", ".join(f"rank {rank} to {folder!r}" for folder, rank in [*folders.items()][:4])
-            raise CheckpointError(
-                f"the ranks save to different folders: {given}. Pass the same path on all, which all see."
-            )
+        need_one_folder(plans)
+        count = len(plans)
         return [
             SavePlan(
                 plan.items, f"shard-{self.save_id}-{rank:05d}-of-{count:05d}.safetensors", plan.planner_data
@@ -168,18 +165,8 @@ class FileSystemWriter(StorageWriter):
         """The folder, and the name of the save."""
         return StorageMeta(checkpoint_id=os.fspath(self.path), save_id=self.save_id)
 
-    @property
-    def checkpoint_id(self) -> str:
-        """The folder."""
-        return os.fspath(self.path)
 
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether ``checkpoint_id`` is a path whose parent is there, or can be created."""
-        return _is_path(checkpoint_id)
-
-
-class FileSystemReader(StorageReader):
+class FileSystemReader(InFolder, StorageReader):
     """Reads checkpoints from the folder ``path``."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -323,16 +310,6 @@ class FileSystemReader(StorageReader):
             file.close()
         self._open.clear()
 
-    @property
-    def checkpoint_id(self) -> str:
-        """The folder."""
-        return os.fspath(self.path)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether ``checkpoint_id`` is a path whose parent is there, or can be created."""
-        return _is_path(checkpoint_id)
-
 
 S = TypeVar("S", StorageReader, StorageWriter)
 
@@ -349,7 +326,7 @@ def storage_of(
     if given is None:
         if checkpoint_id is None:
             raise ArgumentError("`checkpoint_id` must be specified if storage_reader/storage_writer is None.")
-        if not _is_path(checkpoint_id):
+        if not is_path(checkpoint_id):
             raise ArgumentError(
                 "Cannot detect which StorageReader or StorageWriter to use for"
                 f" {os.fspath(checkpoint_id)!r}. Pass a path, or storage_reader= or storage_writer=."
@@ -357,12 +334,6 @@ def storage_of(
         given = make(checkpoint_id)
     given.reset(checkpoint_id)
     return given
-
-
-def _is_path(checkpoint_id: str | os.PathLike[str]) -> bool:
-    if isinstance(checkpoint_id, os.PathLike):
-        return True
-    return "://" not in checkpoint_id
 
 
 def _as_tensor(item: WriteItem, planner: SavePlanner) -> Tensor:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tenon.distributed.checkpoint.chunks import problem_of
+from tenon.distributed.checkpoint.folders import InFolder
 from tenon.distributed.checkpoint.hf_writer import INDEX, HuggingFaceStorageWriter
 from tenon.distributed.checkpoint.manifest import Stored
 from tenon.distributed.checkpoint.metadata import (
@@ -40,7 +41,7 @@ _SHARDING = "DCP_SHARDING_INFO"
 _Places = dict[MetadataIndex, Stored]
 
 
-class HuggingFaceStorageReader(StorageReader):
+class HuggingFaceStorageReader(InFolder, StorageReader):
     """Reads the safetensors files of the folder ``path``, those in its index if it has one.
 
     Names are those of the files: load a flat dict of tensors, such as ``model.state_dict()``. Files that
@@ -128,16 +129,6 @@ class HuggingFaceStorageReader(StorageReader):
         done: Future[None] = Future()
         done.set_result(None)
         return done
-
-    @property
-    def checkpoint_id(self) -> str:
-        """The folder."""
-        return os.fspath(self.path)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether ``checkpoint_id`` is a path."""
-        return "://" not in os.fspath(checkpoint_id)
 
 
 def _offsets(arrays: Arrays) -> dict[str, list[int]]:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from tenon.distributed.checkpoint.folders import InFolder
 from tenon.distributed.checkpoint.metadata import Metadata, StorageMeta
 from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner, TensorWriteData, WriteItem
 from tenon.distributed.checkpoint.storage import StorageWriter, WriteResult
@@ -33,7 +34,7 @@ INDEX, _UNFINISHED = "model.safetensors.index.json", ".model-"
 _Place = tuple[str, int]
 
 
-class HuggingFaceStorageWriter(StorageWriter):
+class HuggingFaceStorageWriter(InFolder, StorageWriter):
     """Writes flat dicts of tensors, such as ``model.state_dict()``, into safetensors files of ``path``.
 
     ``fqn_to_index_mapping`` says which file each tensor is in, from 1 on; there is one file without it. Files
@@ -151,16 +152,6 @@ class HuggingFaceStorageWriter(StorageWriter):
     def storage_meta(self) -> StorageMeta | None:
         """The folder, and the name of the save."""
         return StorageMeta(os.fspath(self.path), self.save_id)
-
-    @property
-    def checkpoint_id(self) -> str:
-        """The folder."""
-        return os.fspath(self.path)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether ``checkpoint_id`` is a path."""
-        return "://" not in os.fspath(checkpoint_id)
 
 
 def _data_of(item: WriteItem) -> TensorWriteData:
