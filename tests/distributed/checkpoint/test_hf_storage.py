@@ -165,3 +165,13 @@ def test_what_cannot_be_saved(tmp_path, state, options, message):
     with pytest.raises(CheckpointException, match=message):
         dcp.save(state, storage_writer=HuggingFaceStorageWriter(tmp_path, **options))
     assert not list(tmp_path.glob("model-*"))
+
+
+def test_ranks_that_save_to_different_folders_are_told(tmp_path):
+    def work(communicator):
+        folder = tmp_path / str(communicator.rank)
+        dcp.save({"x": torch.ones(2)}, storage_writer=HuggingFaceStorageWriter(folder))
+
+    with pytest.raises(CheckpointException, match=r"different folders: rank 0 to .*, rank 1 to"):
+        run_ranks(2, work)
+    assert not list(tmp_path.glob("*/model*"))

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from tenon.distributed.checkpoint.folders import InFolder
+from tenon.distributed.checkpoint.folders import InFolder, need_one_folder
 from tenon.distributed.checkpoint.metadata import Metadata, StorageMeta
 from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner, TensorWriteData, WriteItem
 from tenon.distributed.checkpoint.storage import StorageWriter, WriteResult
@@ -80,10 +80,14 @@ class HuggingFaceStorageWriter(InFolder, StorageWriter):
                 " model.state_dict(), or use FileSystemWriter."
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        return plan
+        return SavePlan(plan.items, os.path.realpath(self.path), plan.planner_data)
 
     def prepare_global_plan(self, plans: list[SavePlan]) -> list[SavePlan]:
-        """Create the files, with their headers, and tell each rank where its tensors begin."""
+        """Create the files, with their headers, and tell each rank where its tensors begin.
+
+        CheckpointError if the ranks save to different folders.
+        """
+        need_one_folder(plans)
         tensors = {item.index.fqn: _data_of(item) for plan in plans for item in plan.items}
         self._files = self._divided(tensors)
         places: dict[str, _Place] = {}
