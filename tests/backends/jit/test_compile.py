@@ -138,6 +138,14 @@ def test_a_changed_number_in_a_function_that_a_kernel_calls_is_another_kernel(ke
 
 
 @pytest.mark.slow
+def test_changed_code_of_an_intrinsic_is_another_kernel(monkeypatch):
+    """Kernels call it by a name, and what it does is in the class that makes it."""
+    before = jit._described({"fused": jit.fused})
+    monkeypatch.setattr(jit.inspect, "getsource", lambda made: f"changed {made.__name__}")
+
+    assert "builder.fma" in before and "changed Fused" in jit._described({"fused": jit.fused})
+
+
 def test_processes_that_start_together_compile_once(tmp_path):
     folder = tmp_path / "cache"
     processes = [start(folder, tmp_path) for _ in range(3)]

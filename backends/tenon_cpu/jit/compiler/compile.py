@@ -378,9 +378,8 @@ def _with_dispatchers(function: Function) -> Function:
 
 def _source(function: Function) -> str:
     """The source that a hand-written function's machine code depends on: its own and its helpers'."""
-    own = inspect.getsource(function)
     scope = {n: function.__globals__[n] for n in _names_in(function.__code__) if n in function.__globals__}
-    return own + _described(scope)
+    return inspect.getsource(function) + _described(scope)
 
 
 def _described(names: Mapping[str, object]) -> str:
@@ -388,7 +387,8 @@ def _described(names: Mapping[str, object]) -> str:
     lines = []
     for name, value in sorted(names.items()):
         if isinstance(value, Inlined):
-            lines.append(f"{name} = {text_of(value.flags)}\n{_source(value.function)}")
+            own = "" if type(value) is Inlined else inspect.getsource(type(value))  # an intrinsic's code
+            lines.append(f"{name} = {text_of(value.flags)}\n{_source(value.function)}{own}")
         elif isinstance(value, np.ndarray):
             digest = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
             lines.append(f"{name} = {value.dtype}{value.shape} {digest}")
