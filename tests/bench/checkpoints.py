@@ -6,11 +6,12 @@
     python tests/bench/checkpoints.py -n 1 --one-file yes
 
 Each round makes training steps one after another: plain ones, then one that begins with ``async_save`` and
-those that follow until the checkpoint is complete. "stall" is how long the call keeps the caller (with "in
-background", also how long the optimizer waits for the copy), as a share of a plain step; "more" is how much longer
-than plain ones the steps meanwhile take: writing takes processor time, which busy ranks miss. "copied first" copies
-in memory before the call returns, "in background" while the next forward and backward pass run. torch's
-torch.distributed.checkpoint does the same beside it. Model and optimizer state are saved.
+those that follow until the checkpoint is complete. "stall" is how long the call keeps the caller and then the
+optimizer waits for the copy in memory, as a share of a plain step; "more" is how much longer than plain ones the
+steps meanwhile take: writing takes processor time, which busy ranks miss. "by default" is the call without a stager,
+"copied first" one that copies before the call returns (torch's default), "in background" one that copies while the
+next forward and backward pass run. torch's torch.distributed.checkpoint does the same beside it. Model and optimizer
+state are saved.
 
 With ``--one-file`` instead, how long ``CheckpointWriter``, which writes one file of states of several sizes, holds up
 its caller: the best times of writing in place and of handing over.
@@ -65,6 +66,8 @@ def stager_of(library, way):
     """The argument ``async_stager`` of a way."""
     import importlib
 
+    if way == "by default":
+        return None
     staging = importlib.import_module(f"{library.__name__}.distributed.checkpoint.staging")
     return staging.DefaultStager(
         staging.StagingOptions(
@@ -76,19 +79,28 @@ def stager_of(library, way):
     )
 
 
+def copies_of(response):
+    """The futures of the copies in memory that are being made."""
+    from tenon.engine import pending_copies
+
+    announced = set(pending_copies.PENDING.values())  # of tenon
+    stated = getattr(response, "staging_completion", None)
+    return announced if stated is None else announced | {stated}
+
+
 def one_round(communicator, save, step):
     """Seconds of a plain step, of the stall, and of the steps until the checkpoint is complete."""
     communicator.barrier()
     plain = statistics.median(seconds(step)[0] for _ in range(3))
     communicator.barrier()
     stall, response = seconds(save)
-    copied = getattr(response, "staging_completion", None)
+    copies = copies_of(response)
     written = getattr(response, "upload_completion", response)
     waited, beside, complete = [0.0], [], False
     while not complete:
 
         def wait():
-            waited.append(0.0 if copied is None else seconds(copied.result)[0])
+            waited.append(sum(seconds(copy.result)[0] for copy in copies))
 
         beside.append(seconds(step, wait)[0])
         complete = bool(communicator.all_reduce(np.array(written.done()), "min").wait())
@@ -143,7 +155,12 @@ def measure(options):
     made = {name: make(library, options) for name, library in libraries.items()}
     for step, _ in made.values():
         step()
-    ways = [(name, way) for name in libraries for way in ("copied first", "in background")]
+    ways = [
+        (name, way)
+        for name in libraries
+        for way in ("by default", "copied first", "in background")
+        if (name, way) != ("torch", "by default")
+    ]
     stagers = {each: stager_of(libraries[each[0]], each[1]) for each in ways}
     # torch's thread would use the group of the training steps at the same time, which gloo cannot.
     groups = {

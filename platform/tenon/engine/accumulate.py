@@ -73,6 +73,7 @@ def accumulate(leaf: Value, grad: Gradient, fresh: bool, create_graph: bool) -> 
     elif current._track:
         leaf.grad = current + Value.make(grad, backend)
     else:
+        current._settle()
         current.raw += grad
         counter = current._version_counter
         if counter is not None:

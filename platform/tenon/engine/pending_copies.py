@@ -1,7 +1,7 @@
 """Copies of state that are being made in the background, such as those of a checkpoint.
 
-What writes to the state without being asked by an optimizer's hook, such as a compiled training step, waits
-for them.
+Optimizers wait for them in a hook; whatever else writes to a tensor calls ``Value._settle`` first, and a
+compiled step ``wait``.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeAlias
 
+from tenon.engine import pending_copies
 from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.types import Array
 from tenon.errors import GradError, ViewError
@@ -109,8 +110,14 @@ class Value:
             counter = self._version_counter = [0]
         return counter
 
+    def _settle(self) -> None:
+        """Wait until the memory may be written: until no copy of it is being made in the background."""
+        if pending_copies.PENDING and self._version_counter is not None:
+            pending_copies.wait((self._version_counter,))
+
     def _expose(self) -> None:
         """Mark the memory as writable from outside, without incrementing the version."""
+        self._settle()
         counter = self._counter()
         if len(counter) == 1:
             counter.append(1)

@@ -22,6 +22,7 @@ from tenon.engine.grad_mode import MODE, UNCOUNTED
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import Op, table
 from tenon.engine.operands import LEAST, MOST
+from tenon.engine.pending_copies import PENDING
 from tenon.engine.quiet import IGNORE, enter, leave
 from tenon.engine.tape import CustomNode, StandIn
 from tenon.engine.value import FixedView, Value, move_retained
@@ -55,6 +56,8 @@ def inplace(op: Op | OpFunction, x: T, *args: object, **attrs: object) -> T:
         counter = x._version_counter = [0]
     elif counter is UNCOUNTED and not MODE.inference:
         refuse_writing()
+    if PENDING:
+        x._settle()
     raw = x.raw
     if 0 in raw.strides:
         check_overlap(raw)
@@ -284,6 +287,7 @@ def turn_into_view(x: Tensor, name: str, *args: object) -> Tensor:
     x.raw = other.raw
     if MODE.enabled:
         x._node, x._index, x._track = other._node, other._index, other._track
+    x._settle()
     counter = x._counter()
     if counter is not UNCOUNTED:  # ops that saved the tensor would read it in another shape
         counter[0] += 1

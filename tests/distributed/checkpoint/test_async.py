@@ -6,6 +6,7 @@ import time
 from concurrent.futures import Future
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tenon as torch
@@ -126,14 +127,14 @@ def model_and_optimizer():
 def test_an_optimizer_waits_for_the_copy_in_the_background(tmp_path, monkeypatch):
     model, optimizer = model_and_optimizer()
     copying, go = threading.Event(), threading.Event()
-    original = StagedPlanner.copy
+    original = StagedPlanner.copy_rest
 
     def copy(planner):
         copying.set()
         go.wait(20)
         original(planner)
 
-    monkeypatch.setattr(StagedPlanner, "copy", copy)
+    monkeypatch.setattr(StagedPlanner, "copy_rest", copy)
     state = {"w": model.weight, "step": 1}
     response = dcp.async_save(state, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND))
     assert isinstance(response, AsyncSaveResponse)
@@ -166,8 +167,8 @@ def test_a_compiled_step_waits_for_the_copy_in_the_background(tmp_path, monkeypa
         step(torch.ones(2, 130))
     assert len(step.programs) == 1
     before, go = model.weight.detach().clone(), threading.Event()
-    original = StagedPlanner.copy
-    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (go.wait(20) and None) or original(p))
+    original = StagedPlanner.copy_rest
+    monkeypatch.setattr(StagedPlanner, "copy_rest", lambda p: (go.wait(20) and None) or original(p))
     response = dcp.async_save(
         {"w": model.weight}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
     )
@@ -181,46 +182,115 @@ def test_a_compiled_step_waits_for_the_copy_in_the_background(tmp_path, monkeypa
     assert torch.equal(state["w"], before) and not pending_copies.PENDING
 
 
-def test_a_change_during_the_copy_in_the_background_is_an_error(tmp_path, monkeypatch):
-    weight = torch.ones(1 << 15)
-    changed = threading.Event()
-    original = StagedPlanner.copy
-    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
-    with pytest.warns(CheckpointWarning, match="async_save of .* failed"):
-        response = dcp.async_save(
-            {"w": weight, "step": 1}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
-        )
-        weight += 1
-        changed.set()
-        with pytest.raises(CheckpointException, match="w changed while async_save was copying it"):
-            response.upload_completion.result(20)
-    assert not (tmp_path / "manifest.json").exists()
+@pytest.fixture
+def slow_copies(monkeypatch):
+    """Copies in the background begin only a while after the call."""
+    original, go = StagedPlanner.copy_rest, threading.Event()
+
+    def copy(planner):
+        threading.Timer(0.05, go.set).start()
+        go.wait(20)
+        original(planner)
+
+    monkeypatch.setattr(StagedPlanner, "copy_rest", copy)
 
 
-def test_a_change_of_a_sharded_tensor_is_an_error_too(tmp_path, monkeypatch):
-    changed = threading.Event()
-    original = StagedPlanner.copy
-    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
+def through_numpy(weight):
+    weight.numpy()[:] = 5
 
+
+def by_a_gradient(weight):
+    leaf = torch.zeros(weight.shape, requires_grad=True)
+    leaf.grad = weight
+    (leaf * 2).sum().backward()
+
+
+WRITERS = {
+    "an operation": lambda w: w.add_(1),
+    "a view": lambda w: w[1:, ::2].mul_(3),
+    "an index": lambda w: w.__setitem__(slice(3), 7.0),
+    "out=": lambda w: torch.add(w, 1, out=w),
+    "random numbers": lambda w: w.normal_(),
+    "data": lambda w: w.data.zero_(),
+    "new data": lambda w: setattr(w, "data", torch.zeros(2, 2)),
+    "another storage": lambda w: w.set_(torch.zeros(3)),
+    "a turn": lambda w: w.t_(),
+    "NumPy": through_numpy,
+    "a gradient": by_a_gradient,
+    "a loaded state": lambda w: torch.nn.ParameterList([w]).load_state_dict({"0": torch.zeros(w.shape)}),
+    "a collective": lambda w: torch.distributed.all_gather([w], torch.zeros(w.shape)),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_writers_wait_for_the_copy(tmp_path, slow_copies, writer):
+    weight = torch.arange(300.0 * 300).reshape(300, 300).clone()
+    before = weight.clone()
+    future = dcp.async_save({"w": weight}, checkpoint_id=tmp_path)
+    assert isinstance(future, Future) and pending_copies.PENDING
+    WRITERS[writer](weight)
+    assert not torch.equal(weight, before)
+    future.result(20)
+
+    assert torch.equal(load_whole(["w"], checkpoint_id=tmp_path)["w"], before)
+
+
+def test_writers_to_parts_wait_for_the_copy(tmp_path, slow_copies):
     def work(communicator):
         weight = sharded({"w": torch.ones(1 << 16)}, (2,), [Shard(0)])["w"]
-        response = dcp.async_save(
-            {"w": weight.detach()}, checkpoint_id=tmp_path, async_stager=DefaultStager(IN_BACKGROUND)
-        )
-        weight += 1
-        changed.set()
-        return str(response.upload_completion.exception(20))
+        same = torch.ones(1 << 15)
+        future = dcp.async_save({"w": weight.detach(), "same": same}, checkpoint_id=tmp_path)
+        weight.to_local().zero_()
+        torch.distributed.all_reduce(same)
+        future.result(20)
+        return same.sum().item()
 
-    with pytest.warns(CheckpointWarning):
-        assert all("w changed while async_save was copying it" in text for text in run_ranks(2, work))
+    assert run_ranks(2, work) == [1 << 16] * 2
+    found = load_whole(["w", "same"], checkpoint_id=tmp_path)
+    assert found["w"].sum() == 1 << 16 and found["same"].sum() == 1 << 15
+
+
+def test_what_others_may_write_to_is_copied_at_once(tmp_path, slow_copies):
+    array = np.ones(1 << 16, np.float32)
+    exported = torch.ones(1 << 16)
+    view = exported.numpy()
+    future = dcp.async_save({"a": torch.from_numpy(array), "b": exported}, checkpoint_id=tmp_path)
+    array[:] = view[:] = 5
+    future.result(20)
+
+    found = load_whole(["a", "b"], checkpoint_id=tmp_path)
+    assert found["a"].sum() == found["b"].sum() == 1 << 16
+
+
+def test_the_data_of_ones_own_planner_is_copied_at_once(tmp_path, slow_copies):
+    class Hidden(dcp.DefaultSavePlanner):
+        def resolve_data(self, write_item):
+            return hidden.view(hidden.shape)
+
+    hidden = torch.ones(1 << 16)
+    hidden_array = np.asarray(hidden.raw)
+    future = dcp.async_save({"w": torch.zeros(1 << 16)}, checkpoint_id=tmp_path, planner=Hidden())
+    hidden_array[:] = 5
+    future.result(20)
+    assert load_whole(["w"], checkpoint_id=tmp_path)["w"].sum() == 1 << 16
+
+
+def test_a_change_that_did_not_wait_is_an_error(tmp_path, slow_copies):
+    weight = torch.ones(1 << 15)
+    with pytest.warns(CheckpointWarning, match=r"async_save of .* failed"):
+        future = dcp.async_save({"w": weight, "step": 1}, checkpoint_id=tmp_path)
+        torch.autograd.graph.increment_version(weight)
+        with pytest.raises(CheckpointException, match="w changed while async_save was copying it"):
+            future.result(20)
+    assert not (tmp_path / "manifest.json").exists()
 
 
 def test_small_tensors_may_change_during_the_copy_in_the_background(tmp_path, monkeypatch):
     norm = nn.BatchNorm1d(3)
     turned = torch.arange(6.0).reshape(2, 3).t()
     changed = threading.Event()
-    original = StagedPlanner.copy
-    monkeypatch.setattr(StagedPlanner, "copy", lambda p: (changed.wait(20) and None) or original(p))
+    original = StagedPlanner.copy_rest
+    monkeypatch.setattr(StagedPlanner, "copy_rest", lambda p: (changed.wait(20) and None) or original(p))
     response = dcp.async_save(
         {
             "norm": norm.state_dict(),

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from tenon.distributed.checkpoint.metadata import Metadata
 from tenon.distributed.checkpoint.ranks import Ranks
-from tenon.distributed.checkpoint.staging import DefaultStager, StagingOptions
+from tenon.distributed.checkpoint.staging import OwnStager
 from tenon.distributed.communication import world
 from tenon.distributed.communication.communicator import Communicator
 from tenon.errors import CheckpointWarning
@@ -39,7 +39,7 @@ class _State:
     """The last save of this rank, and the memory of its copies."""
 
     last: _Observed | None = None
-    stager: DefaultStager | None = None
+    stager: OwnStager | None = None
 
 
 _alone = _State()
@@ -64,11 +64,11 @@ def wait() -> None:
             last.result()
 
 
-def stager() -> DefaultStager:
-    """The stager of calls that bring none, which copies while they wait."""
+def stager() -> OwnStager:
+    """The stager of calls that bring none."""
     state = _state()
     if state.stager is None:
-        state.stager = DefaultStager(StagingOptions(use_async_staging=False))
+        state.stager = OwnStager()
     return state.stager
 
 

@@ -113,8 +113,9 @@ class Saving:
         What fails here on one rank fails ``complete`` on all.
         """
         try:
+            known = type(self.planner) is DefaultSavePlanner  # another may resolve to memory of its own
             self.planner = staged = StagedPlanner(self.planner, self.final.items, stager)
-            if stager.options.use_async_staging:
+            if stager.options.use_async_staging and (known or not stager.exposed_at_once):
                 return staged.begin()
             staged.copy()
         except Exception as error:

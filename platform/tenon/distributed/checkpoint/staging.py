@@ -90,10 +90,13 @@ class DefaultStager(AsyncStager):
     """Copies what this rank writes into memory that is kept for the next checkpoint, until ``close``.
 
     With ``config.use_async_staging`` tensors of more than 64 KiB may not change before the copy is complete;
-    smaller ones, such as the statistics of BatchNorm, are copied at once. Steps of optimizers wait for it by
-    themselves; for a change by anything else, call ``staging_completion.result()`` first. A tensor that
-    changed too early fails the save with an error that names it.
+    smaller ones, such as the statistics of BatchNorm, are copied at once. Operations of tenon that change
+    one, steps of optimizers among them, wait for it by themselves; before another library changes one, call
+    ``staging_completion.result()``.
     """
+
+    #: Whether memory that can be written to without a call of tenon is copied at once, too.
+    exposed_at_once = False
 
     def __init__(self, config: StagingOptions | None = None) -> None:
         self.options = StagingOptions() if config is None else config
@@ -108,52 +111,54 @@ class DefaultStager(AsyncStager):
         self.memory = np.empty(0, np.uint8)
 
 
+class OwnStager(DefaultStager):
+    """The stager of calls that bring none: the state may change as soon as they return.
+
+    What only tenon can write to is copied in the background, and its writers wait. What NumPy or another
+    library may write to (``from_numpy``, ``numpy()``, ``data``, ``data_ptr()``) is copied at once.
+    """
+
+    exposed_at_once = True
+
+
 class StagedPlanner(SavePlanner):
     """Stands for ``planner``, whose data of ``items`` it copies: ``resolve_data`` returns the copies."""
 
     def __init__(self, planner: SavePlanner, items: Sequence[WriteItem], stager: DefaultStager) -> None:
         self._planner, self._stager = planner, stager
         self._data: dict[MetadataIndex, Tensor | io.BytesIO] = {
-            item.index: planner.resolve_data(item) for item in items
+            item.index: _of_now(planner.resolve_data(item)) for item in items
         }
         self._early: set[MetadataIndex] = set()
+        self._places: dict[MetadataIndex, slice] = {}
         self._copied: concurrent.futures.Future[None] | None = None
 
     def copy(self) -> None:
-        """Copy all data that is not copied yet; the tensors may change afterwards."""
-        tensors = {
-            index: value
-            for index, value in self._data.items()
-            if isinstance(value, Tensor) and index not in self._early
-        }
-        size = sum(-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors.values())
-        if self._stager.memory.size < size:
-            self._stager.memory = np.empty(size, np.uint8)
-        backend, position = backend_named("cpu"), 0
-        for index, tensor in tensors.items():
-            host = np.asarray(tensor.detach().cpu().raw)
-            place = (
-                self._stager.memory[position : position + host.nbytes].view(host.dtype).reshape(host.shape)
-            )
-            backend.copy_past_caches(host, place)
-            self._data[index] = from_numpy(place)
-            position += -(-host.nbytes // _ALIGNMENT) * _ALIGNMENT
+        """Copy all data; the tensors may change afterwards."""
+        self._allocate()
+        self._copy(list(self._places))
 
     def begin(self) -> concurrent.futures.Future[None]:
-        """Copy small tensors, and the rest in the background; steps of optimizers, compiled ones too, wait
-        for it."""
+        """Copy small tensors, and the rest in the background; what writes to them waits for it."""
         self._copy_small()
-        versions = [(each, each[1]._version) for each in self._sources()]
+        self._allocate()
+        sources = self._sources()
+        self._copy([index for index in self._places if not self._may_wait(sources[index])])
+        versions = [
+            (index, sources[index], sources[index]._version)
+            for index in self._places
+            if index not in self._early
+        ]
         done: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._copied = done
-        pending_copies.announce([tensor._counter() for (_, tensor), _ in versions], done)
+        pending_copies.announce([tensor._counter() for _, tensor, _ in versions], done)
 
         def work() -> None:
             try:
-                self.copy()
-                for (name, tensor), version in versions:
+                self.copy_rest()
+                for index, tensor, version in versions:
                     if tensor._version != version:
-                        raise CheckpointError(_CHANGED.format(name))
+                        raise CheckpointError(_CHANGED.format(index.fqn))
             except BaseException as error:  # raised by the future, and by the save
                 done.set_exception(error)
             else:
@@ -164,21 +169,54 @@ class StagedPlanner(SavePlanner):
         threading.Thread(target=work, name="checkpoint staging").start()
         return done
 
+    def copy_rest(self) -> None:
+        """Copy what was not copied at once; runs in a thread."""
+        self._copy([index for index in self._places if index not in self._early])
+
     def _copy_small(self) -> None:
         """Copy what a forward pass may change, such as the statistics of BatchNorm."""
         for index, value in self._data.items():
             if isinstance(value, Tensor) and value.nbytes <= _SMALL:
-                self._data[index] = value.detach().clone().cpu()
+                self._data[index] = value.clone().cpu()
                 self._early.add(index)
 
-    def _sources(self) -> list[tuple[str, Tensor]]:
+    def _allocate(self) -> None:
+        """Reserve the memory of the copies."""
+        size = 0
+        for index, value in self._data.items():
+            if isinstance(value, Tensor) and index not in self._early:
+                self._places[index] = slice(size, size + value.nbytes)
+                size += -(-value.nbytes // _ALIGNMENT) * _ALIGNMENT
+        if self._stager.memory.size < size:
+            self._stager.memory = np.empty(size, np.uint8)
+
+    def _copy(self, indices: Sequence[MetadataIndex]) -> None:
+        backend = backend_named("cpu")
+        for index in indices:
+            value = self._data[index]
+            assert isinstance(value, Tensor)  # as are all that have a place
+            host = np.asarray(value.cpu().raw)
+            place = self._stager.memory[self._places[index]].view(host.dtype).reshape(host.shape)
+            backend.copy_past_caches(host, place)
+            self._data[index] = from_numpy(place)
+            self._early.add(index)
+
+    def _may_wait(self, source: Tensor) -> bool:
+        """Whether the copy may be made in the background: changes of ``source`` are seen, and it is in the
+        memory of the host."""
+        if source.is_inference() or source.device.type != "cpu":
+            return False
+        return not (self._stager.exposed_at_once and len(source._counter()) > 1)
+
+    def _sources(self) -> dict[MetadataIndex, Tensor]:
         """The tensors whose versions count: those of the state dict, as this rank's part of one has none."""
         known = getattr(self._planner, "state_dict", {})
-        return [
-            (index.fqn, source)
-            for index, value in self._data.items()
-            if index not in self._early and isinstance(source := known.get(index.fqn, value), Tensor)
-        ]
+        found: dict[MetadataIndex, Tensor] = {}
+        for index in self._places:
+            value, source = self._data[index], known.get(index.fqn)
+            assert isinstance(value, Tensor)
+            found[index] = source if isinstance(source, Tensor) else value
+        return found
 
     def resolve_data(self, write_item: WriteItem) -> Tensor | io.BytesIO:
         """The copy of an item's data."""
@@ -208,11 +246,16 @@ class StagedPlanner(SavePlanner):
         return self._planner.finish_plan(new_plan)
 
 
+def _of_now(value: Tensor | io.BytesIO) -> Tensor | io.BytesIO:
+    """``value``; of a tensor an alias, which keeps its memory if the tensor is given another."""
+    return value.detach() if isinstance(value, Tensor) else value
+
+
 _ALIGNMENT = 64
 _SMALL = 1 << 16
 """Bytes of a tensor up to which its copy costs less than to watch it."""
 _CHANGED = (
-    "{} changed while async_save was copying it in the background, so the checkpoint was not written. Call"
-    " staging_completion.result() before the state changes other than by the step of an optimizer, or use"
-    " StagingOptions(use_async_staging=False)."
+    "{} changed while async_save was copying it in the background, so the checkpoint was not written. Wait"
+    " for AsyncSaveResponse.staging_completion before a change that no operation of tenon makes, or pass"
+    " async_stager=DefaultStager(StagingOptions(use_async_staging=False))."
 )

@@ -14,7 +14,7 @@ from tenon.distributed.checkpoint.metadata import STATE_DICT_TYPE, Metadata
 from tenon.distributed.checkpoint.planner import SavePlanner
 from tenon.distributed.checkpoint.ranks import Ranks
 from tenon.distributed.checkpoint.saving import Saving
-from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager
+from tenon.distributed.checkpoint.staging import AsyncStager, DefaultStager, OwnStager
 from tenon.distributed.checkpoint.stateful import Stateful, state_to_save
 from tenon.distributed.checkpoint.storage import StorageWriter
 from tenon.distributed.communication import world
@@ -105,9 +105,12 @@ def async_save(
     """``save`` beside the computation: what this rank writes is copied in memory, the rest is done by a
     thread.
 
-    The state may change when the call returns. With
-    ``async_stager=DefaultStager(StagingOptions(use_async_staging=True))`` the copy is made in the background
-    too: the result is an ``AsyncSaveResponse``, and the next step of any optimizer waits for the copy.
+    The state may change when the call returns. The copy of tensors over 64 KiB is made in the background if
+    only tenon can write to their memory: the next change of one, such as an optimizer's step, waits for it.
+    What is shared with NumPy or another library (``from_numpy``, ``numpy()``, ``data``) is copied at once.
+    ``async_stager=DefaultStager()`` copies all in the background: the result is an ``AsyncSaveResponse``, and
+    other writers than tenon have to wait for its ``staging_completion``.
+    ``DefaultStager(StagingOptions(use_async_staging=False))`` copies all at once.
 
     One checkpoint is written at a time: the next call waits for the last, and raises its error if nobody has
     asked its future. The program ends when the checkpoint is complete. Collective.
@@ -132,7 +135,9 @@ def async_save(
         written = background.finished(saving.complete(ranks))
     else:
         written = background.start(lambda: saving.complete(beside), saving.name)
-    return written if copied is None else AsyncSaveResponse(copied, written)
+    if copied is None or isinstance(stager, OwnStager):
+        return written
+    return AsyncSaveResponse(copied, written)
 
 
 def _save(state_dict: STATE_DICT_TYPE, writer: StorageWriter, ranks: Ranks, planner: SavePlanner) -> Metadata:

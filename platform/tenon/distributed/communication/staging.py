@@ -36,7 +36,8 @@ def recording() -> bool:
 
 
 def to_host(tensor: Tensor) -> np.ndarray:
-    """The tensor's values as a NumPy array, which shares the memory of a CPU tensor."""
+    """The tensor's values as a NumPy array, which shares the memory of a CPU tensor and may be written."""
+    tensor._settle()
     array: np.ndarray = tensor._backend.to_host(tensor.raw)
     return array
 

@@ -264,6 +264,7 @@ class ShardedParameter:
         device = array.backend.device
         if device.array_type is not np.ndarray:
             part = device.from_host(np.ascontiguousarray(part), self.sharded.device)
+        self.sharded._settle()
         array.local[...] = part
         self.sharded._counter()[0] += 1
 
@@ -303,6 +304,7 @@ class ShardedParameter:
         device = array.backend.device
         part = np.ascontiguousarray(self.part_of(reduced.astype(array.dtype, copy=False)))
         if self.sharded.grad is not None:
+            self.sharded.grad._settle()
             local = self.sharded.grad.raw.local
             local += part if device.array_type is np.ndarray else device.from_host(part, self.sharded.device)
             self.sharded.grad._counter()[0] += 1

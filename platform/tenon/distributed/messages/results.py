@@ -107,6 +107,7 @@ def target_of(tensor: Tensor, source: np.ndarray, shape: tuple[int, ...]) -> np.
     None for memory that is not the host's or not contiguous, is read-only or overlaps ``source``, and for
     another dtype.
     """
+    tensor._settle()
     raw = tensor.raw
     if (
         not isinstance(raw, np.ndarray)

@@ -93,7 +93,7 @@ class DTensor(Tensor, plain=True):
                 " not tell the size of the whole."
             )
         whole = _whole_shape(local_tensor, mesh, placed) if shape is None else tuple(shape)
-        result = _FromLocal.apply(local_tensor, mesh, placed, whole, gradient)
+        result = _counted_with(local_tensor, _FromLocal.apply(local_tensor, mesh, placed, whole, gradient))
         if run_check:
             _check_parts(result)
         return result
@@ -112,7 +112,7 @@ class DTensor(Tensor, plain=True):
             )
         if not self.requires_grad:
             return self._local_tensor
-        return _ToLocal.apply(self, given)
+        return _counted_with(self, _ToLocal.apply(self, given))
 
     def full_tensor(self, *, grad_placements: Sequence[Placement] | None = None) -> Tensor:
         """The whole value, on every rank. Collective and differentiable."""
@@ -149,7 +149,8 @@ class DTensor(Tensor, plain=True):
         source = self if forward_dtype is None else self.to(forward_dtype)
         if placed == source.raw.placements and backward_dtype is None and not source.requires_grad:
             return source
-        return _Redistribute.apply(source, placed, backward_dtype)
+        result = _Redistribute.apply(source, placed, backward_dtype)
+        return result if placed != source.raw.placements else _counted_with(source, result)
 
     @property
     def device_mesh(self) -> DeviceMesh:
@@ -166,7 +167,7 @@ class DTensor(Tensor, plain=True):
         local, backend = self.raw.local, self.raw.backend
         if not backend.member and local.ndim > 1:
             local = local.with_shape((0,)) if isinstance(local, Aval) else local.reshape(0)
-        return Tensor._of(local, backend.device)
+        return _counted_with(self, Tensor._of(local, backend.device))
 
     @property
     def _spec(self) -> DTensorSpec:
@@ -329,6 +330,12 @@ class _Redistribute(Function):
         if ctx.dtype is not None:
             grad = grad.to(ctx.dtype)
         return grad.redistribute(placements=ctx.gradient).to(ctx.kind), None, None
+
+
+def _counted_with(x: Tensor, alias: Any) -> Any:  # of the same class
+    """``alias``, which shares the memory of ``x``, with its version counter."""
+    alias._version_counter = x._counter()
+    return alias
 
 
 def _whole_shape(local: Tensor, mesh: DeviceMesh, placements: Placements) -> tuple[int, ...]:

@@ -102,6 +102,7 @@ def clip_grads_with_norm_(
             g.mul_(scale.to(g.device))
         else:  # each process scales what it has
             scale = gathered(scale)
+            g._settle()
             Value.make(backend.own_part(g.raw, g.raw), backend.own).mul_(scale.to(g.device))
             g._counter()[0] += 1
 

@@ -365,6 +365,7 @@ def _write(out: Tensor, result: Tensor) -> Tensor:
     if not dtypes.can_cast(result.dtype, out.dtype):
         names = [dtypes.scalar_name(t.dtype) for t in (result, out)]
         raise DTypeError(f"result type {names[0]} can't be cast to the desired output type {names[1]}")
+    out._settle()
     if tuple(out.raw.shape) != tuple(result.raw.shape):
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.exchanged(out)

@@ -38,6 +38,7 @@ def draw_into(
         refuse_writing()
     if MODE.enabled and x.requires_grad:
         check_leaf(x)
+    x._settle()
     if not isinstance(x.raw, Aval):
         check_overlap(x.raw)
         function = getattr(random, name)

@@ -378,6 +378,7 @@ def _assign(x: Tensor, basic: Key, value: Tensor | Number) -> None:
     counter = x._counter()
     if counter is UNCOUNTED and not MODE.inference:
         refuse_writing()
+    x._settle()
     region = x.raw[basic]
     try:
         if WATCHERS.around_kernel is None:

@@ -338,6 +338,7 @@ def _in_format(x: Tensor, target: memory_format) -> Tensor:
 
 def _replace_array(x: Tensor, raw: Array) -> Tensor:
     """Replace the array of ``x`` by ``raw``, and increment its version, which invalidates saved values."""
+    x._settle()
     counter = x._counter()
     if counter is not UNCOUNTED:
         counter[0] += 1
