@@ -13,7 +13,7 @@ from tenon.distributed.communication.local import LocalCommunicator
 from tenon.distributed.communication.reduction import ReduceOp, combine
 from tenon.distributed.communication.threaded import run_ranks
 from tenon.distributed.replicas.logical_shards import check
-from tenon.errors import ArgumentError, CommunicatorError, UnsupportedError
+from tenon.errors import ArgumentError, CommunicatorError, TenonWarning, UnsupportedError
 from tenon.nn.functional import mse_loss
 from tenon.nn.parallel import DistributedDataParallel
 from tenon.testing.suites.communicator import launch
@@ -205,7 +205,6 @@ def test_ranks_that_cannot_hold_whole_branches_are_refused(shards, ranks, advice
 
 def test_what_would_depend_on_the_number_of_ranks_is_refused():
     model = wrapped()
-    compiled = tenon.compile(model.module)
     for what in (
         lambda: model.register_comm_hook(None, "bf16"),
         lambda: model.no_sync().__enter__(),
@@ -213,28 +212,34 @@ def test_what_would_depend_on_the_number_of_ranks_is_refused():
         lambda: wrapped(nn.Sequential(nn.Linear(6, 3), nn.SyncBatchNorm(3))),
         lambda: wrapped(nn.Linear(6, 3).bfloat16()),
         lambda: wrapped(nn.Linear(6, 3).to("meta")),
-        lambda: [compiled(x) for x in model.shards(INPUTS, step=0)],
     ):
         with pytest.raises(UnsupportedError, match='deterministic="world"'):
             what()
-    assert compiled(INPUTS).shape == (24, 3)
 
 
-def test_compiled_functions_run_in_shards_as_programs_only():
-    plain, model = wrapped(), wrapped()
+def test_compiled_functions_are_eager_in_shards():
+    net = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))
+    plain, model = wrapped(copy.deepcopy(net)), wrapped(net)
     compiled = tenon.compile(model.module)
     for _ in range(5):
-        mse_loss(compiled(INPUTS[:6]), TARGETS[:6], reduction="sum").backward()
+        compiled(INPUTS[:6])  # a program for shards
+    optimizers = [tenon.optim.AdamW(each.parameters(), lr=0.1) for each in (plain, model)]
+    steps = optimizers[0].step, tenon.compile(optimizers[1].step)
 
-    for x, y in model.shards(INPUTS, TARGETS, step=0):
-        model.backward(mse_loss(compiled(x), y, reduction="sum"), y.numel())
+    with pytest.warns(TenonWarning, match=r"changes parameter '0\.weight' of a model with deterministic"):
+        for step in range(6):
+            for x, y in plain.shards(INPUTS, TARGETS, step=step):
+                plain.backward(mse_loss(plain(x), y, reduction="sum"), y.numel())
+            for x, y in model.shards(INPUTS, TARGETS, step=step):
+                model.backward(mse_loss(compiled(x), y, reduction="sum"), y.numel())
+            assert model.finish() == plain.finish()
+            for each in steps:
+                each()
 
-    assert model.finish() == pytest.approx(step_of(plain), rel=1e-6)
-    expected = plain.module.weight.grad.numpy()
-    np.testing.assert_allclose(model.module.weight.grad.numpy(), expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(UnsupportedError, match=r"float32\[5, 6\].*there is no program for these arguments"):
-        for x in model.shards(INPUTS[:20], step=1):
-            compiled(x)
+    assert compiled.programs and not steps[1].programs
+    for one, other in zip(plain.parameters(), model.parameters(), strict=True):
+        assert one.detach().numpy().tobytes() == other.detach().numpy().tobytes()
+    assert not tenon.equal(compiled(INPUTS[:6]), tenon.zeros(6, 3)) and copy.deepcopy(model.module)
 
 
 def test_buffers_that_differ_between_ranks_are_reported_at_the_first_step():

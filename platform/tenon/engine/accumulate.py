@@ -13,6 +13,8 @@ from tenon.errors import GradError
 
 #: Key of a leaf's ``GradientDestination`` in its ``__dict__``.
 DESTINATION = "_gradient_destination"
+#: Key of a leaf, in its ``__dict__``, with the reason why only eager functions may change it.
+CHANGED_EAGERLY = "_changed_eagerly"
 
 
 class GradientDestination(Protocol):

@@ -23,7 +23,7 @@ from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
 from tenon.engine.types import Nested
 from tenon.engine.watchers import WATCHERS
-from tenon.errors import CaptureError, DivergedError, TenonWarning, UnsupportedError
+from tenon.errors import CaptureError, DivergedError, TenonWarning
 from tenon.graph import passes
 from tenon.graph.call_keys import described, flattened, key_of
 from tenon.graph.compare import difference, fingerprint
@@ -34,7 +34,6 @@ from tenon.graph.program import Program
 from tenon.graph.recording import Leaves, Recording, overlapping, record
 from tenon.graph.replay import Replay
 from tenon.graph.stance import STANCE
-from tenon.graph.suspension import SUSPENSION
 from tenon.kernels.backend import backend_named
 from tenon.tensors.call_site import user_line
 from tenon.tensors.precision import PRECISION
@@ -144,13 +143,13 @@ class Compiled:
         if latest is None or kwargs or latest[1] != mode or not latest[0](args):
             leaves, matching = self._find(args, kwargs, mode)
             if matching is None:
-                return self._eagerly(args, kwargs)
+                return self.function(*args, **kwargs)
             case = matching
         else:
             case = latest[2]
         for replay in case.replays:
             if replay.changes and any(overlapping(leaves, i, replay.arguments) for i in replay.changes):
-                return self._eagerly(args, kwargs)
+                return self.function(*args, **kwargs)
             try:
                 result = replay.attempt(leaves)
                 if result is MISS and replay.fits() and replay.prepare():
@@ -159,18 +158,10 @@ class Compiled:
                 reason = f"one call ran eagerly: {error}"
                 if reason not in self.reasons[-1:]:
                     self._report(reason)
-                return self._eagerly(args, kwargs)
+                return self.function(*args, **kwargs)
             if result is not MISS:
                 return result
         return self._record(case, args, kwargs)
-
-    def _eagerly(self, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
-        """Call the function; UnsupportedError while only programs may run."""
-        if SUSPENSION.reason is not None:
-            leaves = described(flattened(args, kwargs)[0])
-            why = f" ({self.reasons[-1]})" if self.reasons else ""
-            raise UnsupportedError(f"{_name(self.function)} of {leaves}: {SUSPENSION.reason}{why}")
-        return self.function(*args, **kwargs)
 
     def _find(
         self, args: tuple[Nested, ...], kwargs: dict[str, Nested], mode: Mode
@@ -214,8 +205,6 @@ class Compiled:
 
     def _record(self, case: Case, args: tuple[Nested, ...], kwargs: dict[str, Nested]) -> Nested:
         """Call the function; record the call if the case still needs recordings."""
-        if SUSPENSION.reason is not None:
-            return self._eagerly(args, kwargs)
         if not STANCE.may_record(_name(self.function)):
             return self.function(*args, **kwargs)
         case.calls += 1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tenon.engine import scopes
+from tenon.engine.accumulate import CHANGED_EAGERLY
 from tenon.engine.aval import Aval
 from tenon.engine.grad_mode import MODE
 from tenon.engine.interceptor import SLOT
@@ -302,6 +303,8 @@ class Recorder(SideEffects, OptimizerOptions, LeafGradients):
         if not self._listens():
             return
         with self.refusing():
+            if CHANGED_EAGERLY in tensor.__dict__:
+                raise CaptureError(f"it changes {tensor.__dict__[CHANGED_EAGERLY]}, at {user_line()}.")
             self.ref(tensor)
             entry = self.values.find(tensor.raw)
             node = None if entry is None else entry.storage.node

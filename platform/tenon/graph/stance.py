@@ -5,8 +5,10 @@ All threads read it in each call of a compiled function.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
 from tenon.errors import ArgumentError, CaptureError
@@ -28,9 +30,10 @@ STANCES = (
 class Stance:
     """The active stance."""
 
-    __slots__ = ("eager", "name")
+    __slots__ = ("_blocks", "_lock", "eager", "name")
 
     def __init__(self) -> None:
+        self._blocks, self._lock = 0, threading.Lock()
         self.activate("default")
 
     def activate(self, name: str) -> None:
@@ -39,7 +42,21 @@ class Stance:
             raise ArgumentError(f"set_stance: invalid stance {name!r}. Use one of {', '.join(STANCES)}.")
         self.name = name
         #: Whether compiled functions run eagerly without looking up a program.
-        self.eager = name == "force_eager"
+        self.eager = name == "force_eager" or self._blocks > 0
+
+    @contextlib.contextmanager
+    def forced_eager(self) -> Iterator[None]:
+        """Run compiled functions eagerly inside, whatever the stance; threads may have overlapping blocks."""
+        self._count(1)
+        try:
+            yield
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._blocks += change
+            self.activate(self.name)
 
     def may_record(self, function: str) -> bool:
         """Whether a call without a program may record one; CaptureError under "fail_on_recompile"."""

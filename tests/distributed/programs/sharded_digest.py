@@ -97,30 +97,6 @@ def tensor_parallel():
     return shard(model, mesh=mesh["dp"])
 
 
-class Straight(Net):
-    """Without numbers that Python reads, so that it can be compiled."""
-
-    def forward(self, x):
-        hidden = self.first(x)
-        for block in self.blocks:
-            hidden = block(hidden)
-        return self.last(hidden)
-
-
-def straight():
-    torch.manual_seed(0)
-    return Straight()
-
-
-def compiled(model):
-    """The compiled module of ``model``, with programs for shards of all sizes."""
-    function = torch.compile(model.module)
-    for rows in (4, 5, 6):
-        for _ in range(5):
-            function(torch.ones(rows, 5)).sum().backward()
-    return function
-
-
 MIXED = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 WAYS = {
     "ddp": lambda: replicated(build()),
@@ -137,7 +113,8 @@ WAYS = {
     "recompute-ddp": lambda: replicated(build(recompute=True)),
     "mixed": lambda: shard(build(), reshard_after_forward=True, mp_policy=MIXED),
     "tensor": tensor_parallel,
-    "compiled": lambda: replicated(straight()),
+    "compiled": lambda: replicated(build()),
+    "compiled-zero3": lambda: shard(build(), reshard_after_forward=True),
 }
 
 
@@ -148,7 +125,10 @@ def digest_of(way, steps):
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW, lr=0.01)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    call = compiled(model) if way == "compiled" else model
+    if not way.startswith("compiled"):
+        return digest(model, train(model, optimizer, 0, steps, model))
+    optimizer.step = torch.compile(optimizer.step)
+    call = torch.compile(model.module if way == "compiled" else model)
     return digest(model, train(model, optimizer, 0, steps, call))
 
 

@@ -25,10 +25,11 @@ from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.communication.reduction import accumulator
 from tenon.distributed.replicas.shard_buffers import ShardBuffers
 from tenon.distributed.replicas.shard_order import ShardOrder
+from tenon.engine.accumulate import CHANGED_EAGERLY
 from tenon.engine.types import NumpyDType
 from tenon.engine.watchers import WATCHERS
 from tenon.errors import CommunicatorError, UnsupportedError
-from tenon.graph.suspension import SUSPENSION
+from tenon.graph.stance import STANCE
 from tenon.kernels.backend import backend_named
 from tenon.nn.layers.sync_batch_norm import SyncBatchNorm
 from tenon.nn.module import Module
@@ -48,11 +49,6 @@ DESCRIBED = 4096
 #: A part of a batch: a tensor, array or list with one item per sample, or a dict of such parts. ``split``
 #: yields the types that the caller passes.
 Part: TypeAlias = Any
-NOT_COMPILED = (
-    'deterministic="world": there is no program for these arguments, and an eager call has other bits. Call'
-    " it with shards of every size that will come, five times and with backward, after the model is wrapped"
-    " and before the first step, on all ranks with the same data; or use the function that was compiled."
-)
 
 
 class ShardGradients(Protocol):
@@ -101,6 +97,10 @@ class ShardSteps:
         """The totals of the shard that is being computed."""
         self._passed = False
         """Whether a loss of that shard has been passed to ``backward``."""
+        for name, parameter in model.named_parameters():
+            parameter.__dict__[CHANGED_EAGERLY] = (
+                f'parameter {name!r} of a model with deterministic="world", and programs round differently'
+            )
         self._model: Module | None = model
         """The model until its buffers are compared at the first step."""
 
@@ -211,12 +211,14 @@ class ShardSteps:
 
     @contextlib.contextmanager
     def _computing(self, totals: np.ndarray | None) -> Iterator[None]:
-        """Inside, a shard is computed: losses are added to ``totals``, and compiled functions raise."""
-        self._current, SUSPENSION.reason, self._passed = totals, NOT_COMPILED, False
+        """Inside, a shard is computed: losses are added to ``totals``, and compiled functions run eagerly, as
+        when they would be compiled depends on the number of calls."""
+        self._current, self._passed = totals, False
         try:
-            yield
+            with STANCE.forced_eager():
+                yield
         finally:
-            self._current = SUSPENSION.reason = None
+            self._current = None
 
     def _compare_buffers(self, model: Module) -> None:
         """Raise ``CommunicatorError`` on all ranks unless they have equal buffers."""

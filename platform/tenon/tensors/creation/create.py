@@ -14,7 +14,7 @@ from tenon import dtypes, random
 from tenon.compat.typed_storage import TypedStorage
 from tenon.device import as_device
 from tenon.dtypes import FROM_NUMPY, dtype, scalar_name
-from tenon.engine.accumulate import DESTINATION
+from tenon.engine.accumulate import CHANGED_EAGERLY, DESTINATION
 from tenon.engine.aval import Aval
 from tenon.engine.value import Value
 from tenon.engine.watchers import WATCHERS, watched_creation
@@ -261,7 +261,7 @@ def exchange_data(x: Tensor, value: Tensor) -> None:
 #: Attributes of the tensor object that copies do not get: gradient, hooks, and other transient state.
 NOT_COPIED = (
     "_grad", "_hooks", "_post_accumulate_hooks", "_node_hooks", "_node_prehooks", "_node_metadata",
-    DESTINATION, "_accumulator", "_retains", "_content", "_became",
+    CHANGED_EAGERLY, DESTINATION, "_accumulator", "_retains", "_content", "_became",
 )  # fmt: skip
 
 
