@@ -22,7 +22,7 @@ from tenon.distributed.checkpoint import FileSystemReader, random_states
 from tenon.distributed.communication.communicator import Communicator
 from tenon.distributed.communication.objects import decode, encode
 from tenon.distributed.zero import ZeroRedundancyOptimizer
-from tenon.errors import CheckpointError, CheckpointVersionError, CheckpointWarning
+from tenon.errors import CheckpointError, CheckpointVersionError, CheckpointWarning, ConfigError
 from tenon.plugins.manager import host
 from tenon.plugins.user_key import is_signed, sign
 from tenon.serialize import verify
@@ -34,6 +34,7 @@ from tenon.training import lock
 from tenon.training.config import canonical
 from tenon.training.parallel import saved as saved_parts
 from tenon.training.parallel.saved import FolderWriter
+from tenon.training.resumed_settings import NewSettings
 from tenon.training.session import Session
 from tenon.training.trust import Trust, imports, listing
 
@@ -184,6 +185,8 @@ def restore(session: Session, saved: Sections) -> None:
     CheckpointError for a section that is missing, or that does not fit the session. Collective.
     """
     folder = session.folder
+    with restoring("config", folder):
+        settings = NewSettings(session, saved)
     with restoring("model", folder):
         if saved_parts.PARTS in saved:
             saved_parts.load(saved[saved_parts.PARTS], session.model, session.optimizer)
@@ -194,9 +197,11 @@ def restore(session: Session, saved: Sections) -> None:
     with restoring("optimizer", folder):
         if saved_parts.PARTS not in saved and session.division is None:
             session.optimizer.load_state_dict(saved["optimizer"])
+        settings.apply()
     with restoring("scheduler", folder):
-        if session.scheduler is not None and saved["scheduler"] is not None:
-            session.scheduler.load_state_dict(saved["scheduler"])
+        schedule = settings.schedule(saved["scheduler"])
+        if session.scheduler is not None and schedule is not None:
+            session.scheduler.load_state_dict(schedule)
     with restoring("scaler", folder):
         if session.scaler is not None and saved.get("scaler") is not None:
             session.scaler.load_state_dict(saved["scaler"])
@@ -217,7 +222,7 @@ def restoring(section: str, folder: Path) -> Iterator[None]:
     """Raise CheckpointError for whatever fails while ``section`` is restored: a file may hold anything."""
     try:
         yield
-    except (CheckpointError, OSError):
+    except (CheckpointError, ConfigError, OSError):
         raise
     except Exception as error:
         what = f"its {section!r} cannot be restored: {type(error).__name__}: {str(error).rstrip('.')}"
