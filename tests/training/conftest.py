@@ -77,12 +77,15 @@ class Run:
         assert self.code == 0, self.err
         return self.metrics[-1]
 
-    def weights(self):
-        import tenon
+    def saved(self):
         from tenon.serialize.checkpoint import read_latest
 
-        _, saved = read_latest(self.folder / "checkpoints")
-        return tenon.cat([v.reshape(-1) for v in saved["model"].values()]).numpy()
+        return read_latest(self.folder / "checkpoints")[1]
+
+    def weights(self):
+        import tenon
+
+        return tenon.cat([v.reshape(-1) for v in self.saved()["model"].values()]).numpy()
 
 
 class Project:

@@ -67,6 +67,50 @@ def test_a_run_is_pruned_trained_quantized_and_read_back(trained):
     assert not list(folder.glob("checkpoints/*"))
 
 
+@pytest.fixture(scope="module")
+def masked(make_project, tmp_path_factory):
+    """Runs that masked half of the channels, and half of the weights."""
+    project = make_project(tmp_path_factory.mktemp("masked"))
+    prune = "--set", "prune.amount=0.5"
+    return (
+        project,
+        project.train("my.toml", *prune),
+        project.train("my.toml", *prune, "--set", "prune.what='weights'"),
+    )
+
+
+def test_what_a_run_has_masked_is_removed(masked):
+    project, run, _ = masked
+    done = compress(project, str(run.folder))
+
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Accuracy: (0\.\d+) before, \1 now", done.stdout)
+    state = tenon.load(run.folder / "compressed" / "model.safetensors")
+    small = tenon.compress.load(model(project), state).eval()
+    assert small.layers[0].out_features == 8
+    saved = {name: value for name, value in run.saved()["model"].items() if name.startswith("layers.0.")}
+    weight = saved["layers.0.weight_orig"] * saved["layers.0.weight_mask"]
+    assert tenon.equal(small.layers[0].weight, weight[weight.abs().sum(1) > 0])
+
+
+@pytest.mark.slow
+def test_masks_of_a_run_hold_in_further_pruning_and_quantizing(masked, tmp_path):
+    project, run, weights = masked
+    output = tmp_path / "smaller"
+    done = compress(
+        project, str(run.folder), "--prune", "0.25", "--epochs", "1", "--quantize", "int8-dynamic",
+        "--output", str(output),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    small = tenon.compress.load(model(project), tenon.load(output / "model.safetensors"))
+    assert small.layers[0].out_features <= 8
+
+    done = compress(project, str(weights.folder), "--quantize", "int8-dynamic")
+    assert done.returncode == 0, done.stderr
+    done = compress(project, str(weights.folder))
+    assert done.returncode == 2 and "masked single weights, which stay where they are as zeros" in done.stderr
+
+
 @pytest.mark.slow
 def test_criteria_of_gradients_get_them(trained, tmp_path):
     project, run = trained

@@ -7,7 +7,6 @@ import pytest
 
 import tenon
 from tenon.errors import ConfigError
-from tenon.serialize.checkpoint import read_latest
 from tenon.training.config import RunConfig
 from tenon.training.recipe import build_optimizer, build_scheduler
 from tenon.training.resumed_settings import NewSettings
@@ -120,4 +119,4 @@ def test_a_run_with_a_schedule_of_its_length_can_be_extended(project):
     run = project.resume(first, "--set", "epochs=2")
 
     assert run.final["epoch"] == 2 and run.final["samples_seen"] == 180
-    assert read_latest(run.folder / "checkpoints")[1]["scheduler"]["total_steps"] == 10
+    assert run.saved()["scheduler"]["total_steps"] == 10

@@ -28,12 +28,16 @@ from tenon.training.recipe import build_model
 from tenon.training.session import Metrics, Session
 from tenon.training.trust import Trust
 
+_ORIGINAL, _MASK = "_orig", "_mask"
+"""What ``tenon.nn.utils.prune`` appends to the name of a parameter."""
+
 __all__ = [
     "batches",
     "classifies",
     "evaluate",
     "find",
     "is_launched",
+    "masks_of",
     "mean_loss",
     "refuse",
     "reopen",
@@ -67,14 +71,40 @@ def reopen(
     """Open a new session that starts from the model of the checkpoint ``saved`` and writes to ``output``.
 
     Its configuration is that of the run, updated by ``settings``, then by ``overrides`` such as
-    ``"epochs=3"``.
+    ``"epochs=3"``. The section ``[prune]`` has had its effect and does not count: weights that the run has
+    masked are zero, and ``masks_of(saved)`` tells which.
     """
-    merged = {**json.loads(saved["config"]), "profile": None, "parallel": {}, **(settings or {})}
+    merged = {**json.loads(saved["config"]), "profile": None, "prune": None, "parallel": {}}
+    merged.update(settings or {})
     config, recipe = command.resolve(None, tuple(overrides), (folder, {"config": json.dumps(merged)}))
     model = build_model(config, recipe)
     with checkpoint.restoring("model", folder):
-        model.load_state_dict(saved["model"])
+        own = model.state_dict().keys()  # which has masks if the model's class makes some
+        masks = {name: mask for name, mask in masks_of(saved).items() if name + _ORIGINAL not in own}
+        model.load_state_dict(_masked(saved["model"], masks))
     return loop.open_session(config, recipe, None, output, model)
+
+
+def masks_of(saved: Sections) -> dict[str, Tensor]:
+    """The masks in a checkpoint of a run with a section ``[prune]``, by the names of the parameters."""
+    if json.loads(saved["config"]).get("prune") is None:
+        return {}
+    state: Mapping[str, Tensor] = saved["model"]
+    names = [key.removesuffix(_MASK) for key in state if key.endswith(_MASK)]
+    return {name: state[name + _MASK] for name in names if name + _ORIGINAL in state}
+
+
+def _masked(state: Mapping[str, Tensor], masks: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """``state`` as of a model without ``masks``, whose zeros are in its weights."""
+    found = {}
+    for key, value in state.items():
+        name = key.removesuffix(_MASK)
+        if key.endswith(_MASK) and name in masks:
+            continue
+        name = key.removesuffix(_ORIGINAL)
+        masked = key.endswith(_ORIGINAL) and name in masks
+        found[name if masked else key] = value * masks[name] if masked else value
+    return found
 
 
 def train(session: Session) -> Metrics:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import click
@@ -13,7 +14,11 @@ from tenon.data.dataset import Source
 from tenon.extend import Nested, Session, replacing, resolve, runs
 from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
+from tenon.nn.utils.prune import custom_from_mask
+from tenon.serialize.checkpoint import Sections
+from tenon.tensors.tensor import Tensor
 from tenon_compress.prune import compact, mask_channels
+from tenon_compress.prune.compaction import bake_masks
 from tenon_compress.quantize import quantize, quantize_within
 from tenon_compress.receipt import Receipt, evaluating, receipt_of
 
@@ -113,34 +118,44 @@ def compress(
     """Make the model of a finished RUN smaller: prune, train again, quantize.
 
     RUN is the folder that `tenon train` printed. Training after pruning repeats the run's settings over
-    fewer epochs, its schedule included (Renda et al., 2020). The smaller model and its receipt go to
-    RUN/compressed.
+    fewer epochs, its schedule included (Renda et al., 2020). Channels that the run has masked ([prune]) are
+    removed in any case. The smaller model and its receipt go to RUN/compressed.
     """
     try:
         if runs.is_launched():
             raise errors.ConfigError("tenon compress runs in one process; start it without a launcher.")
-        if share is None and scheme is None:
-            raise errors.ConfigError("nothing to do: pass --prune 0.5, --quantize int8-dynamic, or both.")
         if scheme is None and (points is not None or leave_slow):
             raise errors.ConfigError("--within and --leave-slow apply to --quantize: pass it a scheme too.")
         if share is not None:
             resolve("pruners", criterion)  # so that a wrong name is found before the training
         if scheme is not None:
             resolve("quantizers", scheme)
-        folder, session, original = _open_run(run, data, overrides, epochs, output, trust)
+        folder, saved, session, original = _open_run(run, data, overrides, epochs, output, trust)
+        masks = runs.masks_of(saved)
+        channels = bool(masks) and json.loads(saved["config"])["prune"]["what"] == "channels"
+        if share is None and scheme is None and not channels:
+            raise errors.ConfigError(
+                "nothing to do: pass --prune 0.5, --quantize int8-dynamic, or both."
+                + (" The run has masked single weights, which stay where they are as zeros." if masks else "")
+            )
         accuracy_of = _accuracy_function(session)
         if points is not None and accuracy_of is None:
             raise errors.ConfigError(
                 "--within limits the loss of accuracy, and the loss of this run is not that of a classifier,"
                 " so that no accuracy is known. Leave it out."
             )
+        _mask_as_before(session.model, masks)
         if share is not None:
             _prune(session, share, criterion, batch_sizes)
+        elif channels:
+            compact(session.model, _example(session), batch_sizes=batch_sizes)
+        if masks:
+            bake_masks(session.model)  # those of single weights
         receipt: Receipt | None = None
         if scheme is not None:
             click.echo(f"Quantizing: {scheme}")
             receipt = _quantize(session, scheme, points, leave_slow, batch_sizes, accuracy_of)
-        if share is not None or receipt is None:
+        if share is not None or channels or receipt is None:
             click.echo(f"In all, from the model of {folder}:")
             receipt = receipt_of(
                 original,
@@ -165,8 +180,8 @@ def _open_run(
     epochs: int,
     output: Path | None,
     trust: bool,
-) -> tuple[Path, Session, Module]:
-    """Return the run's folder, a session that trains its model further, and a copy of the original model."""
+) -> tuple[Path, Sections, Session, Module]:
+    """The run's folder and checkpoint, a session that trains its model further, and a copy of that model."""
     folder, saved = runs.find(run, trust=trust, replaced=() if data is None else ("data",))
     settings = {} if data is None else {"data": data, "data_options": {}}
     session = runs.reopen(
@@ -176,7 +191,14 @@ def _open_run(
         settings=settings,
         overrides=(f"epochs={epochs}", "checkpoint.every=0", *overrides),
     )
-    return folder, session, copy.deepcopy(session.model)
+    return folder, saved, session, copy.deepcopy(session.model)
+
+
+def _mask_as_before(model: Module, masks: Mapping[str, Tensor]) -> None:
+    """Mask what the run has masked, so that it stays zero in training and is removed."""
+    for path, mask in masks.items():
+        owner, _, name = path.rpartition(".")
+        custom_from_mask(model.get_submodule(owner), name, mask)
 
 
 def _prune(session: Session, share: float, criterion: str, batch_sizes: tuple[int, ...]) -> None:
