@@ -73,6 +73,10 @@ class _Commands(click.Group):
         if built_in is not None:
             return built_in
         if cmd_name in _LAZY:
+            from tenon.plugins.diagnose import shadowed
+
+            for error in shadowed(_quiet_host(), (cmd_name,)):
+                click.echo(f"Warning: {error}", err=True)
             module, _, attribute = _LAZY[cmd_name][0].partition(":")
             return _command(cmd_name, getattr(importlib.import_module(module), attribute))
         try:
@@ -136,7 +140,7 @@ def plugins(short: bool, resolve: bool, check: bool) -> None:
 
     host = _quiet_host()
     with _plugin_warnings_ignored():
-        report = plugin_report(host)
+        report = plugin_report(host, {*main.commands, *_LAZY})
         broken = broken_targets(host) if resolve else []
     console = _console()
     _print_plugins(console, report, short=short)

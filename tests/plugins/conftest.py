@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,11 +22,19 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
     """``install("tenon-tiger", {"tiger": "tenon_tiger.plugin"}, {"tenon_tiger/plugin.py": "..."})``."""
     before = set(sys.modules)
 
-    def install(name: str, points: Mapping[str, str], files: Mapping[str, str], version: str = "0.1") -> Path:
+    def install(
+        name: str,
+        points: Mapping[str, str],
+        files: Mapping[str, str],
+        version: str = "0.1",
+        requires: Iterable[str] = (),
+    ) -> Path:
         root = tmp_path / name
         info = root / f"{name.replace('-', '_')}-{version}.dist-info"
         info.mkdir(parents=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        facts = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        facts += [f"Requires-Dist: {each}" for each in requires]
+        (info / "METADATA").write_text("\n".join([*facts, ""]))
         lines = [f"{key} = {value}" for key, value in points.items()]
         (info / "entry_points.txt").write_text("\n".join(["[tenon]", *lines, ""]))
         for path, text in files.items():

@@ -222,7 +222,18 @@ def test_broken_command_says_why_and_leaves_the_others(empty_host):
 def test_built_in_command_is_not_replaced_by_a_plugin(empty_host):
     empty_host.register(_offering(plugins="nowhere:command"), "greedy")
 
-    assert "greedy" in _run("plugins").output
+    assert (
+        "the command 'plugins' of plugin 'greedy' (registered by hand) cannot run" in _run("plugins").output
+    )
+
+
+def test_a_command_that_a_built_in_one_hides_is_pointed_out(empty_host):
+    empty_host.register(_offering(train="nowhere:command"), "greedy")
+
+    result = _run("train", "--help")
+
+    assert result.exit_code == 0 and "Train a recipe" in result.output
+    assert "Warning: the command 'train' of plugin 'greedy'" in result.stderr
 
 
 def test_unknown_command_suggests_a_near_one(empty_host):
@@ -266,7 +277,7 @@ def _offering(**commands):
 
 
 def test_ctrl_c_in_a_command_leaves_with_the_status_of_an_interrupt(monkeypatch):
-    def interrupted(host):
+    def interrupted(*arguments):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(diagnose, "plugin_report", interrupted)

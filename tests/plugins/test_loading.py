@@ -368,3 +368,31 @@ def _loaded(host: Host) -> Host:
 
 def _failure(host: Host, name: str) -> loader.PluginFailure:
     return next(failure for failure in host.failures if failure.name == name)
+
+
+PLAIN = {"tenon_lynx.py": "loaded = True"}
+
+
+@pytest.mark.parametrize("name", ["tenon-platform", "Tenon_Platform"])
+def test_a_plugin_for_another_version_of_tenon_is_left_out(install, fresh_host, name):
+    install("tenon-lynx", {"lynx": "tenon_lynx"}, PLAIN, requires=["numpy", f"{name}>=99"])
+    host = fresh_host()
+
+    with pytest.warns(PluginWarning, match=r"it requires tenon-platform>=99, and this is .*tenon-lynx"):
+        host.load()
+    assert "lynx" not in [info.name for info in host.plugins]
+
+
+def test_requirements_that_hold_or_do_not_apply_are_accepted(install, fresh_host):
+    conditional = 'tenon-platform>=99; extra == "new"', 'tenon-platform>=99; python_version < "3"'
+    install(
+        "tenon-lynx",
+        {"lynx": "tenon_lynx"},
+        PLAIN,
+        requires=["tenon-platform>=0.0.1", *conditional, "other>=99"],
+    )
+
+    host = fresh_host()
+    host.load()
+
+    assert "lynx" in [info.name for info in host.plugins]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
 from tenon.errors import (
@@ -13,6 +15,7 @@ from tenon.errors import (
 )
 from tenon.extend import hookimpl
 from tenon.plugins import registry
+from tenon.plugins.diagnose import plugin_report
 
 
 def test_listing_imports_no_target(simple, fresh_host):
@@ -58,6 +61,35 @@ def test_clashing_name_is_reached_through_its_distribution_or_plugin(simple, fre
     assert registry.resolve("optimizers", "tenon-tiger:Tiger").__module__ == "tenon_tiger.classes"
     assert registry.resolve("optimizers", "Tenon_Wild:Tiger").__module__ == "tenon_wild.classes"
     assert registry.resolve("optimizers", "wild:Tiger").__module__ == "tenon_wild.classes"
+
+
+def test_names_of_tenon_itself_are_reserved(install, fresh_host):
+    text = """
+        from tenon.extend import hookimpl
+
+        @hookimpl
+        def tenon_backends():
+            return {"cpu": "tenon_lynx:Cpu"}
+
+        @hookimpl
+        def tenon_commands():
+            return {"train": "tenon_lynx:train"}
+
+        class Cpu:
+            pass
+        """
+    install("tenon-lynx", {"lynx": "tenon_lynx"}, {"tenon_lynx.py": text})
+    host = fresh_host()
+
+    with pytest.warns(
+        PluginWarning, match=r"'cpu' is reserved for tenon, and plugin 'lynx' .* for another name"
+    ):
+        assert registry.component("backends", "cpu").plugin.first_party
+    with warnings.catch_warnings(action="error"):
+        assert registry.component("backends", "cpu").plugin.first_party
+    assert registry.resolve("backends", "tenon-lynx:cpu").__module__ == "tenon_lynx"
+    texts = [str(error) for error in plugin_report(host, ["train"]).clashes]
+    assert len(texts) == 2 and "the command 'train' of plugin 'lynx'" in texts[1]
 
 
 def test_clash_leaves_other_names_alone(simple, fresh_host):

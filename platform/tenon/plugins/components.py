@@ -11,11 +11,12 @@ from __future__ import annotations
 import difflib
 import importlib
 import threading
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tenon.errors import PluginClashError, PluginNotFoundError, PluginTargetError
+from tenon.errors import PluginClashError, PluginNotFoundError, PluginTargetError, PluginWarning
 from tenon.plugins.hookspecs import KINDS
 from tenon.plugins.lazy import Target
 from tenon.plugins.loader import PluginFailure, PluginInfo, normalise
@@ -71,12 +72,13 @@ class Registry:
         self._host = host
         self._lock = lock
         self._tables: dict[str, tuple[int, dict[str, list[Component]]]] = {}
+        self._warned: set[tuple[str, str]] = set()
 
     def resolve(self, kind: str, name: str) -> Target:
         """Return the object called ``name``, imported at the first call.
 
-        PluginNotFoundError for an unknown name, PluginClashError if several plugins declare it,
-        PluginTargetError if it cannot be imported.
+        PluginNotFoundError for an unknown name, PluginClashError if several plugins declare it, unless one is
+        of tenon itself, whose names are reserved, PluginTargetError if it cannot be imported.
         """
         return self.component(kind, name).load()
 
@@ -87,9 +89,19 @@ class Registry:
         matches = [each for each in table.get(plain, ()) if not qualifier or each.has_qualifier(qualifier)]
         if not matches:
             raise self._not_found(kind, name, table)
-        if len(matches) > 1:
+        if len(matches) == 1:
+            return matches[0]
+        own = _reserved(matches)
+        if own is None:
             raise clash(matches)
-        return matches[0]
+        self._warn_once(matches, own)
+        return own
+
+    def _warn_once(self, components: Sequence[Component], own: Component) -> None:
+        """Warn that the others of ``components`` cannot take the name of ``own``."""
+        if (own.kind, own.name) not in self._warned:
+            self._warned.add((own.kind, own.name))
+            warnings.warn(str(clash(components)), PluginWarning, stacklevel=5)
 
     def names(self, kind: str) -> list[str]:
         """Return all names of a kind, sorted."""
@@ -138,7 +150,14 @@ class Registry:
 
 def clash(components: Sequence[Component]) -> PluginClashError:
     """Return the error that several plugins declare the same name."""
-    first = components[0]
+    first, own = components[0], _reserved(components)
+    if own is not None:
+        others = " and ".join(f"plugin {each.plugin}" for each in components if each is not own)
+        addresses = " or ".join(repr(each.address) for each in components if each is not own)
+        return PluginClashError(
+            f"{KINDS[own.kind]} {own.name!r} is reserved for tenon, and {others} declares it too: the name"
+            f" stands for tenon's own, {addresses} for the other. Ask its author for another name."
+        )
     owners = " and ".join(f"plugin {each.plugin}" for each in components)
     addresses = [each.address for each in components]
     if len(set(addresses)) < len(addresses):
@@ -148,6 +167,12 @@ def clash(components: Sequence[Component]) -> PluginClashError:
         f"Use the full name: {' or '.join(repr(address) for address in addresses)}; "
         "or disable one with TENON_DISABLE_PLUGINS."
     )
+
+
+def _reserved(components: Sequence[Component]) -> Component | None:
+    """The one of ``components`` that is of tenon itself, whose names no other plugin can take."""
+    own = [each for each in components if each.plugin.first_party]
+    return own[0] if len(own) == 1 else None
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ import importlib.util
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -58,14 +58,15 @@ class PluginReport:
         return not self.failures and not self.clashes
 
 
-def plugin_report(host: Host) -> PluginReport:
-    """Return the declarations of every plugin; no target is imported."""
+def plugin_report(host: Host, commands: Collection[str] = ()) -> PluginReport:
+    """Return the declarations of every plugin; no target is imported. ``commands``: the built-in ones."""
     entries = {id(info): PluginEntry(info) for info in host.plugins}
     clashes: list[PluginClashError] = []
     for kind in KINDS:
         for component in host.registry.components(kind):
             entries[id(component.plugin)].components.setdefault(kind, []).append(component.name)
         clashes.extend(host.registry.clashes(kind))
+    clashes.extend(shadowed(host, commands))
     declaring = {f"tenon_{kind}" for kind in KINDS}
     for name, caller in sorted(vars(host.hook).items()):
         if name.startswith("tenon_") and name not in declaring:
@@ -74,6 +75,18 @@ def plugin_report(host: Host) -> PluginReport:
                     if entry.info.plugin is implementation.plugin:
                         entry.hooks.append(name)
     return PluginReport(tuple(entries.values()), host.failures, tuple(clashes), host.disabled)
+
+
+def shadowed(host: Host, commands: Collection[str]) -> list[PluginClashError]:
+    """One error for each command of a plugin that has the name of one of ``commands``, the built-in ones."""
+    return [
+        PluginClashError(
+            f"the command {each.name!r} of plugin {each.plugin} cannot run: `tenon {each.name}` is built in."
+            " Ask its author for another name."
+        )
+        for each in host.registry.components("commands")
+        if each.name in commands
+    ]
 
 
 def broken_targets(host: Host) -> list[PluginTargetError]:

@@ -9,6 +9,7 @@ Input: ``Config`` and the installed distributions. Output: ``Discovery``. Next: 
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import importlib
@@ -26,6 +27,8 @@ from tenon.plugins import hookspecs
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
+
+    from packaging.requirements import Requirement
 
 GROUP = "tenon"
 FIRST_PARTY = "tenon-platform"
@@ -133,6 +136,7 @@ def discover(manager: pluggy.PluginManager, config: Config, points: Iterable[Ent
         stage: Stage = "import"
         try:
             _claim(owners, point.name, describe(point.name, distribution, version))
+            _check_requirement(point)
             plugin = _import(point.value)
             stage = "hooks"
             check(manager, plugin, point.name)
@@ -217,6 +221,33 @@ def _name_and_version(distribution: Distribution) -> tuple[str, str]:
     """Cached: each access to ``metadata`` parses the file, with the README in it, which takes 1.2 ms."""
     metadata = distribution.metadata
     return metadata["Name"], metadata["Version"]
+
+
+def _check_requirement(point: EntryPoint) -> None:
+    """Raise PluginError if the plugin's distribution requires another version of tenon."""
+    if point.dist is None or _first_party(point):
+        return
+    from importlib.metadata import version
+
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    for line in point.dist.requires or ():
+        with contextlib.suppress(InvalidRequirement):  # pip has refused it, or it is not about versions
+            requirement = Requirement(line)
+            if normalise(requirement.name) != FIRST_PARTY or not _applies(requirement):
+                continue
+            own = version(FIRST_PARTY)
+            if not requirement.specifier.contains(own, prereleases=True):
+                name, _ = _name_and_version(point.dist)
+                raise PluginError(
+                    f"it requires {FIRST_PARTY}{requirement.specifier}, and this is {own}. Install another"
+                    f" version of {name}, or `pip install '{FIRST_PARTY}{requirement.specifier}'`."
+                )
+
+
+def _applies(requirement: Requirement) -> bool:
+    """Whether the requirement is one of this interpreter and of no extra."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": ""})
 
 
 def _first_party(point: EntryPoint) -> bool:
