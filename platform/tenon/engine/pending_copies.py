@@ -1,7 +1,7 @@
 """Copies of state that are being made in the background, such as those of a checkpoint.
 
-Optimizers wait for them in a hook; whatever else writes to a tensor calls ``Value._settle`` first, and a
-compiled step ``wait``.
+The step of an optimizer waits for all of them. Whatever else writes to a tensor calls ``Value._settle``
+first, and a compiled step ``wait``.
 """
 
 from __future__ import annotations
@@ -30,3 +30,8 @@ def wait(counters: Sequence[list[int]]) -> None:
     """Wait for the copies of the tensors that have these version counters."""
     found = [PENDING.get(id(counter)) for counter in counters]
     concurrent.futures.wait([copy for copy in found if copy is not None])
+
+
+def wait_for_all() -> None:
+    """Wait for all copies that are being made."""
+    concurrent.futures.wait(list(PENDING.values()))

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tenon.engine import pending_copies
 from tenon.engine.watchers import WATCHERS
 from tenon.tensors.autograd.handles import RemovableHandle
 
@@ -63,6 +64,8 @@ def hooked(step: Callable[..., Tensor | None]) -> Callable[..., Tensor | None]:
         if own.get("_stepping", False):
             return step(self, *args, **kwargs)
         own["_stepping"] = own["_opt_called"] = True
+        if pending_copies.PENDING:
+            pending_copies.wait_for_all()
         if WATCHERS.recorder is not None:
             WATCHERS.recorder.stepping(self, own_rule=getattr(type(self).step, "own_rule", False))
         try:

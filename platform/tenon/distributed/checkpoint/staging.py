@@ -18,7 +18,6 @@ from tenon.distributed.checkpoint.planner import SavePlan, SavePlanner, WriteIte
 from tenon.engine import pending_copies
 from tenon.errors import CheckpointError, UnsupportedError
 from tenon.kernels.backend import backend_named
-from tenon.optim.step_hooks import register_optimizer_step_pre_hook
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor
 
@@ -164,8 +163,6 @@ class StagedPlanner(SavePlanner):
             else:
                 done.set_result(None)
 
-        handle = register_optimizer_step_pre_hook(lambda *_: concurrent.futures.wait([done]) and None)
-        done.add_done_callback(lambda _: handle.remove())
         threading.Thread(target=work, name="checkpoint staging").start()
         return done
 
