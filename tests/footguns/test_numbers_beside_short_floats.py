@@ -172,3 +172,21 @@ def test_a_number_out_of_range_divides(dtype):
     same(through(x * 1e4 if dtype == "bfloat16" else x, "mul_", 1e-6 if dtype == "float16" else 1e-10),
          (rounded(wide * FLOAT(1e4), dtype) if dtype == "bfloat16" else wide)
          * FLOAT(1e-6 if dtype == "float16" else 1e-10), dtype)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [2049, 20001, -3, True])
+def test_a_0d_integer_beside_a_0d_tensor_keeps_its_digits_in_programs_too(dtype, number):
+    whole = tenon.tensor(number)
+
+    def compute(x):
+        return x * whole, x / whole
+
+    compiled = tenon.compile(compute)
+    for x in (1.5, 2.5, -0.75, 3.0):
+        short = tenon.tensor(x, dtype=getattr(tenon, dtype), requires_grad=True)
+        found, expected = compiled(short), compute(short)
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == short.dtype and one.item() == other.item()
+        same(expected[0], FLOAT(x) * FLOAT(number), dtype)
+        same(expected[1], FLOAT(x) / FLOAT(number), dtype)
+    assert compiled.programs

@@ -89,7 +89,7 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
     keeps = op.keeps_digits and is_short(target)
     for a in args[first:]:
         if keeps and len(unified) == 1:
-            unified.append(_beside_short(a, target))
+            unified.append(_beside_short(a, target, unified[0]))
         elif isinstance(a, Value):
             unified.append(a if a.raw.dtype == target else cast(a, dtype=target))
         elif isinstance(a, (bool, int, float, complex)):
@@ -101,15 +101,19 @@ def unify(op: Op, args: tuple[Operand, ...]) -> tuple[Operand, ...]:
     return tuple(unified)
 
 
-def _beside_short(a: Operand, target: np.dtype) -> Operand:
-    """The second operand of an op that keeps its digits, beside 16-bit floats of the dtype ``target``.
+def _beside_short(a: Operand, target: np.dtype, first: Operand) -> Operand:
+    """The second operand of an op that keeps its digits, beside ``first``, 16-bit floats of the dtype
+    ``target``.
 
-    A 0-d tensor is cast, to float32, even if it has that dtype: its gradient arrives in 16 bits.
+    A 0-d tensor is cast, to float32, even if it has that dtype: its gradient arrives in 16 bits. An integer
+    beside a 0-d tensor stays one: two 0-d tensors of float16 and float32 have a result of float32.
     """
     if not isinstance(a, Value):
         need_64_bits(a)
         return a
     if a.raw.dtype == target:
+        return a
+    if not a.raw.ndim and a.raw.dtype.kind in "iub" and isinstance(first, Value) and not first.raw.ndim:
         return a
     return table.cast(a, dtype=target if a.raw.ndim else _FLOAT32)
 

@@ -78,6 +78,8 @@ def keeping_digits(kernel: Kernel) -> Kernel:
         if own is None or own is other or not is_short(own) or own == other or getattr(y, "ndim", 0):
             return kernel(x, y, **attrs)
         out = attrs.pop("out", None)
+        if other is not None:
+            y = y.astype(np.float32)  # an array, which may be of integers
         result = kernel(x.astype(np.float32), y, **attrs).astype(own)
         if out is None:
             return result

@@ -153,10 +153,10 @@ def clash(components: Sequence[Component]) -> PluginClashError:
     first, own = components[0], _reserved(components)
     if own is not None:
         others = " and ".join(f"plugin {each.plugin}" for each in components if each is not own)
-        addresses = " or ".join(repr(each.address) for each in components if each is not own)
+        full = " or ".join(repr(each.address) for each in components if each is not own)
         return PluginClashError(
             f"{KINDS[own.kind]} {own.name!r} is reserved for tenon, and {others} declares it too: the name"
-            f" stands for tenon's own, {addresses} for the other. Ask its author for another name."
+            f" stands for tenon's own, {full} for the other. Ask its author for another name."
         )
     owners = " and ".join(f"plugin {each.plugin}" for each in components)
     addresses = [each.address for each in components]
