@@ -11,12 +11,10 @@ import click
 
 from tenon import errors, save
 from tenon.data.dataset import Source
-from tenon.extend import Nested, Session, replacing, resolve, runs
+from tenon.extend import Nested, Session, Tensor, replacing, resolve, runs
 from tenon.nn.masks import Criterion
 from tenon.nn.module import Module
 from tenon.nn.utils.prune import custom_from_mask
-from tenon.serialize.checkpoint import Sections
-from tenon.tensors.tensor import Tensor
 from tenon_compress.prune import compact, mask_channels
 from tenon_compress.prune.compaction import bake_masks
 from tenon_compress.quantize import quantize, quantize_within
@@ -130,9 +128,7 @@ def compress(
             resolve("pruners", criterion)  # so that a wrong name is found before the training
         if scheme is not None:
             resolve("quantizers", scheme)
-        folder, saved, session, original = _open_run(run, data, overrides, epochs, output, trust)
-        masks = runs.masks_of(saved)
-        channels = bool(masks) and json.loads(saved["config"])["prune"]["what"] == "channels"
+        folder, session, original, masks, channels = _open_run(run, data, overrides, epochs, output, trust)
         if share is None and scheme is None and not channels:
             raise errors.ConfigError(
                 "nothing to do: pass --prune 0.5, --quantize int8-dynamic, or both."
@@ -180,8 +176,9 @@ def _open_run(
     epochs: int,
     output: Path | None,
     trust: bool,
-) -> tuple[Path, Sections, Session, Module]:
-    """The run's folder and checkpoint, a session that trains its model further, and a copy of that model."""
+) -> tuple[Path, Session, Module, dict[str, Tensor], bool]:
+    """The run's folder, a session that trains its model further, a copy of that model, the masks of the run,
+    and whether they are of channels."""
     folder, saved = runs.find(run, trust=trust, replaced=() if data is None else ("data",))
     settings = {} if data is None else {"data": data, "data_options": {}}
     session = runs.reopen(
@@ -191,7 +188,9 @@ def _open_run(
         settings=settings,
         overrides=(f"epochs={epochs}", "checkpoint.every=0", *overrides),
     )
-    return folder, saved, session, copy.deepcopy(session.model)
+    masks = runs.masks_of(saved)
+    channels = bool(masks) and json.loads(saved["config"])["prune"]["what"] == "channels"
+    return folder, session, copy.deepcopy(session.model), masks, channels
 
 
 def _mask_as_before(model: Module, masks: Mapping[str, Tensor]) -> None:
