@@ -7,10 +7,16 @@ first, and a compiled step ``wait``.
 from __future__ import annotations
 
 import concurrent.futures
+import os
 from collections.abc import Sequence
 
 #: The id of a tensor's version counter -> the copy of the tensor, while it is being made.
 PENDING: dict[int, concurrent.futures.Future[None]] = {}
+
+
+if hasattr(os, "register_at_fork"):
+    # The thread that makes the copies is not in the child, whose memory no longer is what they are made of.
+    os.register_at_fork(after_in_child=PENDING.clear)
 
 
 def announce(counters: Sequence[list[int]], done: concurrent.futures.Future[None]) -> None:

@@ -1,5 +1,6 @@
 """``async_save``: the state may change while it is written, and its errors are not lost."""
 
+import os
 import sys
 import threading
 import time
@@ -378,3 +379,16 @@ def test_an_mpi_for_one_thread_writes_while_the_caller_waits(tmp_path, monkeypat
 
     with pytest.warns(CheckpointWarning, match="MPI_THREAD_MULTIPLE"):
         assert run_ranks(2, work) == [8, 8]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_child_does_not_wait_for_copies_of_its_parent(tmp_path, slow_copies):
+    weight = torch.ones(1 << 16)
+    future = dcp.async_save({"w": weight}, checkpoint_id=tmp_path)
+    child = os.fork()
+    if child == 0:
+        weight.add_(1)
+        os._exit(0 if not pending_copies.PENDING else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    future.result(20)
+    assert load_whole(["w"], checkpoint_id=tmp_path)["w"].sum() == 1 << 16
