@@ -303,3 +303,37 @@ def test_kills_at_any_moment_change_only_the_time(project, moments):
     assert done.code == 0, done.err
     done.folder = folder
     np.testing.assert_array_equal(done.weights(), whole)
+
+
+ENOUGH = """
+
+from tenon.extend import hookimpl
+from tenon.plugins.manager import register
+
+
+class Enough:
+    @hookimpl
+    def tenon_step_end(self, session, step, metrics):
+        assert metrics.keys() == {"train_loss", "lr", "epoch"}
+        if step == 6 and session.rank == session.size - 1:
+            assert {"test_loss", "test_accuracy", "samples_per_second", "epoch"} == session.metrics.keys()
+            session.stop("good enough")
+
+
+register(Enough(), "enough")
+"""
+
+
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_a_plugin_of_one_rank_stops_the_run(project, ranks):
+    with open(project.folder / "small.py", "a") as file:
+        file.write(ENOUGH)
+
+    run = project.train("my.toml", ranks=ranks)
+
+    assert run.code == 0, run.err
+    assert run.metrics[-1]["stopped"] is True and run.metrics[-1]["step"] == 8
+    assert "stopped: good enough\n" in run.out and "stopped after step 8, which is saved in" in run.out
+    assert latest_valid(run.folder / "checkpoints").name == "step-00000008.safetensors"
+    resumed = project.resume(run, ranks=ranks)
+    assert resumed.final["samples_seen"] == 270

@@ -132,7 +132,7 @@ def tenon_step_begin(session: Session, step: int) -> None:
 def tenon_step_end(session: Session, step: int, metrics: Mapping[str, float]) -> None:
     """A training step is done; the parameters are updated.
 
-    Args: ``session``; ``step``; ``metrics`` of the step (values may still be on the device).
+    Args: ``session``, whose ``stop(reason)`` ends the run; ``step``; ``metrics``: train_loss, lr and epoch.
     Called: once per training step.
     Mode: collect.
     Example: ``clock.stop(step)``

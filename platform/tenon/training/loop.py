@@ -131,7 +131,7 @@ def _check_shards(shards: int, ranks: int, model: Module) -> None:
 
 
 def run(session: Session) -> Metrics:
-    """Train to the end or until a signal; return the last record of the metrics."""
+    """Train to the end, or until a signal or ``session.stop``; return the last record of the metrics."""
     config = session.config
     lock.hold(session.communicator, session.folder)  # held since ``open_session``, but for a second run
     steps_per_epoch = math.ceil(len(session.data.train) / config.batch_size)
@@ -235,8 +235,9 @@ def _train_epoch(
         if session.writer is not None:
             session.writer.check()
         signalled = [float(session.stopping == number) for number in signals.STOPPING]
-        totals = np.array([loss_sum, count, *signalled], np.float64)
-        loss_sum, counted, *signalled = session.communicator.all_reduce(totals, "sum", name="step").wait()
+        totals = np.array([loss_sum, count, float(session.reason is not None), *signalled], np.float64)
+        totals = session.communicator.all_reduce(totals, "sum", name="step").wait()
+        loss_sum, counted, stopped, *signalled = totals
         loss = float(loss_sum / counted)
         if not math.isfinite(loss):
             raise TrainingError(
@@ -262,6 +263,9 @@ def _train_epoch(
             reporter.report(metrics, session.step)
         if any(signalled):
             session.stopping = next(n for n, a in zip(signals.STOPPING, signalled, strict=True) if a)
+            return True
+        if stopped:
+            session.stopping = 0
             return True
         steps = config.checkpoint.steps
         if steps is not None and session.step % steps == 0 and session.position < len(order):
@@ -294,19 +298,31 @@ def _finish(session: Session, reporter: Reporter | SilentReporter, meter: _Meter
 
 
 def _interrupt(session: Session, reporter: Reporter | SilentReporter, meter: _Meter) -> Metrics:
-    """Save the run after a signal, and print how to resume it."""
+    """Save the run after a signal or ``session.stop``, and print how to resume it."""
     checkpoint.save(session)
     checkpoint.finish(session)
+    signalled = session.stopping != 0
     reporter.report(
-        {"interrupted": True, "epoch": session.epoch + 1, "samples_seen": session.samples_seen}, session.step
+        {
+            "interrupted" if signalled else "stopped": True,
+            "epoch": session.epoch + 1,
+            "samples_seen": session.samples_seen,
+        },
+        session.step,
     )
-    stopped = f"stopped by {signals.name_of(session.stopping)} after step {session.step}"
+    cause = f"by {signals.name_of(session.stopping)} " if signalled else ""
+    stopped = f"stopped {cause}after step {session.step}"
+    if not signalled:
+        given = session.communicator.all_gather_bytes((session.reason or "").encode(), name="reasons")
+        reporter.line(f"stopped: {'; '.join(dict.fromkeys(text.decode() for text in given if text))}")
     if session.config.checkpoint.every:
         launcher = f"mpirun -n {session.size} " if session.size > 1 else ""
         reporter.line(f"{stopped}, which is saved in {session.folder}")
         reporter.line(f"resume with: {launcher}tenon train --resume {session.folder}")
     else:
         reporter.line(f"{stopped}; nothing is saved, as checkpoint.every is 0")
+    if not signalled:
+        return {"stopped": True, **session.metrics}
     return {"interrupted": True, "status": signals.exit_status(session.stopping)}
 
 

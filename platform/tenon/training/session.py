@@ -52,6 +52,8 @@ class Session:
     metrics: Metrics = field(default_factory=dict)
     stopping: int = 0
     """The number of the signal after which to finish the step, save and exit; 0 before any."""
+    reason: str | None = None
+    """Why ``stop`` was called on this rank; None if it was not."""
     shards: ShardSteps | None = None
     """Computes steps where ``deterministic = "world"``."""
     division: Division | None = None
@@ -60,6 +62,14 @@ class Session:
     """Scales losses where ``autocast = "float16"``."""
     writer: CheckpointWriter | FolderWriter | None = None
     """Created with the first checkpoint, on rank 0, or on all where ranks have parts of the model."""
+
+    def stop(self, reason: str) -> None:
+        """End the run with exit status 0, after a checkpoint; ``reason`` is printed.
+
+        For hooks. One rank is enough: all stop after the same step, the next one if it is called at the end
+        of a step. ``--resume`` goes on.
+        """
+        self.reason = self.reason or reason or "a plugin has asked for it"
 
     @property
     def rank(self) -> int:
