@@ -26,7 +26,7 @@ class NewSettings:
     """The settings of ``session`` beside those of the checkpoint ``saved``; created before it is restored."""
 
     def __init__(self, session: Session, saved: Mapping[str, Any]) -> None:  # sections of any type
-        self._session, self._progress = session, saved["progress"]
+        self._session, self._saved = session, saved
         old = RunConfig.model_validate(json.loads(saved["config"]))
         new = session.config
         names = "optimizer", "scheduler", "epochs", "batch_size"
@@ -63,7 +63,7 @@ class NewSettings:
         before, after = self._schedules
         if saved is None or self._is_another:
             per = self._session.config.scheduler
-            count = self._progress["epoch" if per is not None and per.per == "epoch" else "step"]
+            count = self._saved["progress"]["epoch" if per is not None and per.per == "epoch" else "step"]
             return {**after, "last_epoch": count, "_step_count": count + 1}
         changed = {
             name: value for name, value in after.items() if name != "_last_lr" and before.get(name) != value
