@@ -78,3 +78,18 @@ def test_a_submodule_of_utils_is_an_attribute_without_an_import_of_its_own():
 
 def test_a_path_to_one_optimizer_does_not_lead_to_others():
     assert not hasattr(importlib.import_module("tenon.optim.sgd"), "Adam")
+
+
+def test_extensions_of_pytorch_cannot_be_loaded_and_libraries_can_go_on():
+    from tenon import ops
+
+    with pytest.raises(OSError, match=r"'image\.so'.*compiled for PyTorch"):
+        ops.load_library("image.so")
+
+
+def test_collectives_with_gradients_are_names_of_their_package_too():
+    from tenon.distributed import nn
+    from tenon.distributed.nn import functional
+
+    assert nn.all_reduce is functional.all_reduce and nn.all_to_all_single is functional.all_to_all_single
+    assert not hasattr(nn, "all_reduced")

@@ -70,6 +70,14 @@ def _define(name: str) -> None:
 table.define = _define
 
 
+def load_library(path: str) -> None:
+    """Raise OSError, as torch.ops.load_library does for a file that is not there: libraries handle that, and
+    go on without their extension."""
+    raise OSError(
+        f"torch.ops.load_library({path!r}): it is compiled for PyTorch, whose code tenon does not run."
+    )
+
+
 def __getattr__(name: str) -> Any:  # an Op; callers know the class
     if name.lstrip("_").startswith("c10d") and is_second_name(f"{__name__}.{name}"):
         return importlib.import_module(f"{__name__}.{name}")
