@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -77,6 +78,21 @@ def test_own_model_trains_under_the_command(tmp_path):
     final = json.loads(metrics.read_text().splitlines()[-1])
     assert final["final"] and final["world_size"] == 2
     assert final["test_accuracy"] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+def test_the_files_of_the_first_guide_train(tmp_path):
+    guide = (ROOT / "docs" / "guide" / "getting-started.md").read_text()
+    for name in ("my_model.py", "my.toml"):
+        found = re.search(rf"```\w+\n(# {re.escape(name)}\n.*?)```", guide, re.DOTALL)
+        (tmp_path / name).write_text(found[1])
+
+    done = run([MPIRUN, "-n", "2", "tenon", "train", "my.toml"], tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    metrics = next((tmp_path / "runs").glob("*/metrics.jsonl"))
+    assert json.loads(metrics.read_text().splitlines()[-1])["test_accuracy"] > 0.85
 
 
 def test_the_tiger_plugin_is_found_once_installed(tmp_path):

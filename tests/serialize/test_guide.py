@@ -21,7 +21,6 @@ MODULES = [
 
 def test_the_code_in_the_guide_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("checkpoints").mkdir()
     blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
 
     names: dict = {}

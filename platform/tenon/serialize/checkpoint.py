@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
 
 def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, object]) -> None:
-    """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``) atomically.
+    """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``) atomically; its folder is created if needed.
 
     >>> import pathlib, tempfile, tenon
     >>> folder = pathlib.Path(tempfile.mkdtemp())
@@ -45,7 +45,9 @@ def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, object
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise ValueError(f"a checkpoint's name ends in {' or '.join(SUFFIXES)}, not {path.name!r}.")
-    save(document_of(sections), path)
+    document = document_of(sections)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(document, path)
 
 
 def document_of(sections: Mapping[str, object]) -> dict[str, object]:
