@@ -150,7 +150,8 @@ def _body(replay: Replay, names: Names, keep: bool = False) -> list[str]:
         lines += [f"{names(step)}.raw.fill(n)" for step in tensors]
     lines += [f"{names(tensor)}._version_counter[0] += 1" for tensor in replay.touched]
     for find, buffer in replay.changed:
-        lines.append(f"t = {names(find)}(leaves); t.raw[...] = {names(buffer)}; t._counter()[0] += 1")
+        lines.append(f"t = {names(find)}(leaves); t._settle()")
+        lines.append(f"t.raw[...] = {names(buffer)}; t._counter()[0] += 1")
     for final, value in replay.gradients:
         gradient = (
             names(value) if value.__class__ is not int else f"{names(program_gradients.tensors)}[{value}]"

@@ -206,6 +206,18 @@ def by_a_gradient(weight):
     (leaf * 2).sum().backward()
 
 
+@torch.compile
+def tripled(weight):
+    return weight.mul_(3)
+
+
+def by_a_program(weight):
+    for _ in range(5):
+        tripled(torch.ones(weight.shape))
+    tripled(weight)
+    assert tripled.programs
+
+
 WRITERS = {
     "an operation": lambda w: w.add_(1),
     "a view": lambda w: w[1:, ::2].mul_(3),
@@ -218,6 +230,11 @@ WRITERS = {
     "a turn": lambda w: w.t_(),
     "NumPy": through_numpy,
     "a gradient": by_a_gradient,
+    "a program": by_a_program,
+    "several": lambda w: torch._foreach_mul_([w], [2.0]),
+    "a layer's initialisation": lambda w: nn.init.trunc_normal_(w),
+    "DLPack": lambda w: torch.from_dlpack(w).zero_(),
+    "a vector": lambda w: nn.utils.vector_to_parameters(torch.zeros(w.numel()), [w]),
     "a loaded state": lambda w: torch.nn.ParameterList([w]).load_state_dict({"0": torch.zeros(w.shape)}),
     "a collective": lambda w: torch.distributed.all_gather([w], torch.zeros(w.shape)),
 }
