@@ -34,7 +34,7 @@ _NUMBER = re.compile(r"(\d+)(?!.*\d)")
 
 
 def write_checkpoint(path: str | os.PathLike[str], sections: Mapping[str, object]) -> None:
-    """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``) atomically; its folder is created if needed.
+    """Save ``sections`` to ``path`` (``.safetensors`` or ``.pt``) atomically; its folder may be missing.
 
     >>> import pathlib, tempfile, tenon
     >>> folder = pathlib.Path(tempfile.mkdtemp())

@@ -185,15 +185,16 @@ def test_a_compiled_step_waits_for_the_copy_in_the_background(tmp_path, monkeypa
 
 @pytest.fixture
 def slow_copies(monkeypatch):
-    """Copies in the background begin only a while after the call."""
+    """Copies in the background begin a while after a call of this."""
     original, go = StagedPlanner.copy_rest, threading.Event()
 
     def copy(planner):
-        threading.Timer(0.05, go.set).start()
         go.wait(20)
         original(planner)
 
     monkeypatch.setattr(StagedPlanner, "copy_rest", copy)
+    yield lambda: threading.Timer(0.05, go.set).start()
+    go.set()
 
 
 def through_numpy(weight):
@@ -211,13 +212,6 @@ def tripled(weight):
     return weight.mul_(3)
 
 
-def by_a_program(weight):
-    for _ in range(5):
-        tripled(torch.ones(weight.shape))
-    tripled(weight)
-    assert tripled.programs
-
-
 WRITERS = {
     "an operation": lambda w: w.add_(1),
     "a view": lambda w: w[1:, ::2].mul_(3),
@@ -230,7 +224,7 @@ WRITERS = {
     "a turn": lambda w: w.t_(),
     "NumPy": through_numpy,
     "a gradient": by_a_gradient,
-    "a program": by_a_program,
+    "a program": lambda w: tripled(w),
     "several": lambda w: torch._foreach_mul_([w], [2.0]),
     "a layer's initialisation": lambda w: nn.init.trunc_normal_(w),
     "DLPack": lambda w: torch.from_dlpack(w).zero_(),
@@ -244,8 +238,12 @@ WRITERS = {
 def test_writers_wait_for_the_copy(tmp_path, slow_copies, writer):
     weight = torch.arange(300.0 * 300).reshape(300, 300).clone()
     before = weight.clone()
+    for _ in range(5):
+        tripled(torch.ones(300, 300))
+    assert tripled.programs
     future = dcp.async_save({"w": weight}, checkpoint_id=tmp_path)
     assert isinstance(future, Future) and pending_copies.PENDING
+    slow_copies()
     WRITERS[writer](weight)
     assert not torch.equal(weight, before)
     future.result(20)
@@ -258,6 +256,7 @@ def test_writers_to_parts_wait_for_the_copy(tmp_path, slow_copies):
         weight = sharded({"w": torch.ones(1 << 16)}, (2,), [Shard(0)])["w"]
         same = torch.ones(1 << 15)
         future = dcp.async_save({"w": weight.detach(), "same": same}, checkpoint_id=tmp_path)
+        slow_copies()
         weight.to_local().zero_()
         torch.distributed.all_reduce(same)
         future.result(20)
@@ -274,6 +273,7 @@ def test_what_others_may_write_to_is_copied_at_once(tmp_path, slow_copies):
     view = exported.numpy()
     future = dcp.async_save({"a": torch.from_numpy(array), "b": exported}, checkpoint_id=tmp_path)
     array[:] = view[:] = 5
+    slow_copies()
     future.result(20)
 
     found = load_whole(["a", "b"], checkpoint_id=tmp_path)
@@ -289,6 +289,7 @@ def test_the_data_of_ones_own_planner_is_copied_at_once(tmp_path, slow_copies):
     hidden_array = np.asarray(hidden.raw)
     future = dcp.async_save({"w": torch.zeros(1 << 16)}, checkpoint_id=tmp_path, planner=Hidden())
     hidden_array[:] = 5
+    slow_copies()
     future.result(20)
     assert load_whole(["w"], checkpoint_id=tmp_path)["w"].sum() == 1 << 16
 
@@ -298,6 +299,7 @@ def test_a_change_that_did_not_wait_is_an_error(tmp_path, slow_copies):
     with pytest.warns(CheckpointWarning, match=r"async_save of .* failed"):
         future = dcp.async_save({"w": weight, "step": 1}, checkpoint_id=tmp_path)
         torch.autograd.graph.increment_version(weight)
+        slow_copies()
         with pytest.raises(CheckpointException, match="w changed while async_save was copying it"):
             future.result(20)
     assert not (tmp_path / "manifest.json").exists()
@@ -407,5 +409,6 @@ def test_a_forked_child_does_not_wait_for_copies_of_its_parent(tmp_path, slow_co
         weight.add_(1)
         os._exit(0 if not pending_copies.PENDING else 1)
     assert os.waitpid(child, 0)[1] == 0
+    slow_copies()
     future.result(20)
     assert load_whole(["w"], checkpoint_id=tmp_path)["w"].sum() == 1 << 16
