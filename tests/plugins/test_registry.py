@@ -13,7 +13,7 @@ from tenon.errors import (
     PluginWarning,
     TenonError,
 )
-from tenon.extend import hookimpl
+from tenon.extend import Optimizer, hookimpl
 from tenon.plugins import registry
 from tenon.plugins.diagnose import plugin_report
 
@@ -248,3 +248,15 @@ def _returning(answer):
         return answer
 
     return declare
+
+
+@pytest.mark.parametrize(
+    ("target", "what"), [(["a"], "a list"), (object, "the class object"), (len, "a builtin_")]
+)
+def test_a_target_of_the_wrong_kind_is_named_with_its_plugin(empty_host, target, what):
+    empty_host.register(_declaring(optimizers={"Tiger": target}), "cats")
+
+    with pytest.raises(
+        PluginTargetError, match=f"optimizer 'Tiger' is {what}.*plugin 'cats'.*extend.Optimizer"
+    ):
+        registry.resolve_class("optimizers", "Tiger", Optimizer)

@@ -158,9 +158,7 @@ def _write_error(destination: Path, error: OSError) -> CheckpointWriteError:
 
 def target_named(name: str) -> Target:
     """Return the target that a plugin offers under ``name``; PluginNotFoundError lists the available ones."""
-    target = registry.resolve("targets", name)()
-    assert isinstance(target, Target)
-    return target
+    return registry.resolve_class("targets", name, Target)()
 
 
 def _check_names(targets: Sequence[Target]) -> None:

@@ -14,7 +14,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tenon.errors import PluginClashError, PluginNotFoundError, PluginTargetError, PluginWarning
 from tenon.plugins.hookspecs import KINDS
@@ -23,6 +23,9 @@ from tenon.plugins.loader import PluginFailure, PluginInfo, normalise
 
 if TYPE_CHECKING:
     from tenon.plugins.manager import Host
+
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +84,18 @@ class Registry:
         of tenon itself, whose names are reserved, PluginTargetError if it cannot be imported.
         """
         return self.component(kind, name).load()
+
+    def resolve_class(self, kind: str, name: str, base: type[C]) -> type[C]:
+        """``resolve`` of a kind whose targets are subclasses of ``base``; PluginTargetError for another."""
+        component = self.component(kind, name)
+        value = component.load()
+        if not (isinstance(value, type) and issubclass(value, base)):
+            what = f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+            raise PluginTargetError(
+                f"{KINDS[kind]} {name!r} is {what}, and plugin {component.plugin} must declare a subclass of"
+                f" tenon.extend.{base.__name__}."
+            )
+        return value
 
     def component(self, kind: str, name: str) -> Component:
         """Return the component called ``name`` or ``"distribution:Name"``, without importing its target."""

@@ -9,12 +9,12 @@ is resolved, not when it is listed. Next: ``lazy.py`` adds these names to module
 
 from __future__ import annotations
 
-from tenon.plugins.components import Component, Registry
+from tenon.plugins.components import C, Component, Registry
 from tenon.plugins.hookspecs import KINDS
 from tenon.plugins.lazy import Target
 from tenon.plugins.manager import host
 
-__all__ = ["Component", "Registry", "component", "components", "kinds", "names", "resolve"]
+__all__ = ["Component", "Registry", "component", "components", "kinds", "names", "resolve", "resolve_class"]
 
 
 def kinds() -> list[str]:
@@ -29,6 +29,11 @@ def resolve(kind: str, name: str) -> Target:
     declare it, PluginTargetError (an ImportError) where its target cannot be imported.
     """
     return host().registry.resolve(kind, name)
+
+
+def resolve_class(kind: str, name: str, base: type[C]) -> type[C]:
+    """``resolve`` of a kind whose targets are subclasses of ``base``; PluginTargetError for another."""
+    return host().registry.resolve_class(kind, name, base)
 
 
 def component(kind: str, name: str) -> Component:

@@ -21,7 +21,7 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from tenon.data.dataset import Splits, as_splits
 from tenon.distributed.replicas.accumulation import Loss
-from tenon.errors import ConfigError, DataError, PluginNotFoundError
+from tenon.errors import ConfigError, DataError, PluginNotFoundError, PluginTargetError
 from tenon.nn import functional
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
@@ -191,8 +191,8 @@ def find_optimizer(
     options = config.optimizer.options()
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     try:
-        cls = registry.resolve("optimizers", config.optimizer.name)
-    except PluginNotFoundError as error:
+        cls = registry.resolve_class("optimizers", config.optimizer.name, Optimizer)
+    except (PluginNotFoundError, PluginTargetError) as error:
         raise ConfigError(f"optimizer.name = {config.optimizer.name!r}: {error}") from error
     check_options(cls, options, "optimizer", skip=("params",))
     _check_types(cls, options, "optimizer")
@@ -213,8 +213,8 @@ def build_scheduler(config: RunConfig, optimizer: Optimizer, total_steps: int) -
     if config.scheduler is None:
         return None
     try:
-        cls = registry.resolve("schedulers", config.scheduler.name)
-    except PluginNotFoundError as error:
+        cls = registry.resolve_class("schedulers", config.scheduler.name, LRScheduler)
+    except (PluginNotFoundError, PluginTargetError) as error:
         raise ConfigError(f"scheduler.name = {config.scheduler.name!r}: {error}") from error
     options = config.scheduler.options()
     accepted = inspect.signature(cls).parameters
