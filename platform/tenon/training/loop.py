@@ -196,8 +196,9 @@ def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
         reporter.line(f"resumes after step {session.step} of {session.folder}")
     meter = _Meter(session)
     while session.epoch < config.epochs:
-        if _train_epoch(session, synchronizer, reporter, meter):
-            return _interrupt(session, reporter, meter)
+        cause = _train_epoch(session, synchronizer, reporter, meter)
+        if cause is not None:
+            return _interrupt(session, reporter, meter, cause)
         session.epoch += 1
         session.position = 0
         if session.scheduler is not None and config.scheduler is not None and config.scheduler.per == "epoch":
@@ -220,8 +221,9 @@ def _train_epoch(
     synchronizer: GradientSynchronizer | None,
     reporter: Reporter | SilentReporter,
     meter: _Meter,
-) -> bool:
-    """Train the remaining steps of the epoch; return whether the ranks agreed to stop after the last one.
+) -> int | None:
+    """Train the remaining steps of the epoch. If the ranks agreed to stop after the last one, return the
+    number of the signal, or 0 after ``session.stop``; else None.
 
     This may differ from ``session.stopping``, as a signal may have arrived later, and on this rank only.
     """
@@ -263,16 +265,15 @@ def _train_epoch(
             reporter.report(metrics, session.step)
         if any(signalled):
             session.stopping = next(n for n, a in zip(signals.STOPPING, signalled, strict=True) if a)
-            return True
+            return session.stopping
         if stopped:
-            session.stopping = 0
-            return True
+            return 0
         steps = config.checkpoint.steps
         if steps is not None and session.step % steps == 0 and session.position < len(order):
             meter.pause()
             checkpoint.save(session)
             meter.resume()
-    return False
+    return None
 
 
 def _finish(session: Session, reporter: Reporter | SilentReporter, meter: _Meter) -> Metrics:
@@ -297,22 +298,21 @@ def _finish(session: Session, reporter: Reporter | SilentReporter, meter: _Meter
     return final
 
 
-def _interrupt(session: Session, reporter: Reporter | SilentReporter, meter: _Meter) -> Metrics:
-    """Save the run after a signal or ``session.stop``, and print how to resume it."""
+def _interrupt(session: Session, reporter: Reporter | SilentReporter, meter: _Meter, number: int) -> Metrics:
+    """Save the run after the signal ``number``, or with 0 after ``session.stop``; print how to resume it."""
     checkpoint.save(session)
     checkpoint.finish(session)
-    signalled = session.stopping != 0
     reporter.report(
         {
-            "interrupted" if signalled else "stopped": True,
+            "interrupted" if number else "stopped": True,
             "epoch": session.epoch + 1,
             "samples_seen": session.samples_seen,
         },
         session.step,
     )
-    cause = f"by {signals.name_of(session.stopping)} " if signalled else ""
+    cause = f"by {signals.name_of(number)} " if number else ""
     stopped = f"stopped {cause}after step {session.step}"
-    if not signalled:
+    if not number:
         given = session.communicator.all_gather_bytes((session.reason or "").encode(), name="reasons")
         reporter.line(f"stopped: {'; '.join(dict.fromkeys(text.decode() for text in given if text))}")
     if session.config.checkpoint.every:
@@ -321,9 +321,9 @@ def _interrupt(session: Session, reporter: Reporter | SilentReporter, meter: _Me
         reporter.line(f"resume with: {launcher}tenon train --resume {session.folder}")
     else:
         reporter.line(f"{stopped}; nothing is saved, as checkpoint.every is 0")
-    if not signalled:
+    if not number:
         return {"stopped": True, **session.metrics}
-    return {"interrupted": True, "status": signals.exit_status(session.stopping)}
+    return {"interrupted": True, "status": signals.exit_status(number)}
 
 
 class _Meter:
