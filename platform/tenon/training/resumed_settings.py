@@ -52,7 +52,7 @@ class NewSettings:
             for name in after.keys() - {"lr"}:
                 if before.get(name) != after[name]:
                     group[name] = after[name]
-            old, new = before["lr"], after["lr"]
+            old, new = before.get("lr"), after.get("lr")
             if old != new:  # a schedule may have changed it since
                 group["lr"] = group["lr"] * (new / old) if old else new
 
