@@ -5,10 +5,11 @@
     python tests/bench/identity.py -n 1 --rounds 300  # busy machines: one process, which is both ranks
 
 "without": ranks meet before each call, as they must, but name no tensor and compare nothing. "added" is the
-difference of the two best times; in brackets that of the medians. A way is one collective, called directly unless the
-line says otherwise: "wrapped" through two functions, "decorated" through one of ``*args``, "loop" over four tensors that stay, "fresh"
-over four new ones, "listed" over a variable of four new ones, "keyed" over the keys of a dict, "attribute" over those of an
-object's dict, and "numbers" over those of numbers that become tensors. Times are of one call, also where a way makes four.
+difference of the two best times; in brackets that of the medians. A way is one collective, called directly
+unless the line says otherwise: "wrapped" through two functions, "decorated" through one of ``*args``, "loop"
+over four tensors that stay, "fresh" over four new ones, "listed" over a variable of four new ones, "keyed" over
+the keys of a dict, "attribute" over those of an object's dict, "numbers" over those of numbers that become
+tensors, and "chosen" over four functions. Times are of one call, also where a way makes four.
 
 With one process nothing is sent, and the line of shared memory that is compared is its own: the price of the code alone,
 which varies by 0.1 us where that of two processes varies by several.
@@ -24,7 +25,9 @@ import ranks
 
 CALLS = 48
 """Calls between two readings of the clock."""
-FOURFOLD = ("loop", "fresh", "listed", "keyed", "attribute", "numbers")
+DEPTH = 4
+"""Frames of a call that name it."""
+FOURFOLD = ("loop", "fresh", "listed", "keyed", "attribute", "numbers", "chosen")
 """The ways of four calls."""
 
 
@@ -87,6 +90,8 @@ def ways(size):
     owner = types.SimpleNamespace(values=keyed)
     numbers = dict(zip("abcd", range(4), strict=True))
 
+    actions = [lambda: dist.all_reduce(tensor) for _ in range(4)]
+
     def decorated(*arguments):
         dist.all_reduce(*arguments)
 
@@ -103,6 +108,10 @@ def ways(size):
         for key in "abcd":
             dist.all_reduce(torch.tensor(numbers[key]))
 
+    def chosen():
+        for each in actions:
+            each()
+
     def named():
         with dist.named("bench"):
             dist.all_reduce(tensor)
@@ -117,6 +126,7 @@ def ways(size):
         "all_reduce, keyed": by_key,
         "all_reduce, attribute": by_attribute,
         "all_reduce, numbers": by_number,
+        "all_reduce, chosen": chosen,
         "all_reduce, named": named,
         "all_reduce, parameter": lambda: dist.all_reduce(model.bias.data),
         "reduce": lambda: dist.reduce(tensor, 0),
@@ -130,6 +140,16 @@ def ways(size):
         "functional.all_reduce": lambda: F.all_reduce(tensor),
         "functional.all_gather": lambda: F.all_gather(tensor),
     }
+
+
+def repeat(call, calls, levels=DEPTH):
+    """Make ``calls`` calls, from so far inside that the frames of a name do not reach this program's own loops,
+    whose variables choose what is called."""
+    if levels:
+        repeat(call, calls, levels - 1)
+    else:
+        for _ in range(calls):
+            call()
 
 
 def alone():
@@ -175,12 +195,10 @@ def measure(options):
 
         def plain(call=call, calls=calls):
             with without_identity(shared):
-                for _ in range(calls):
-                    call()
+                repeat(call, calls)
 
         def checked(call=call, calls=calls):
-            for _ in range(calls):
-                call()
+            repeat(call, calls)
 
         found = ranks.summary(
             ranks.in_turns({"without": plain, "with": checked}, options.rounds, 1, shared.barrier)

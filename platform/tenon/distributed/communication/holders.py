@@ -128,6 +128,19 @@ class StandingHolder(Holder):
         return self._leads_to(subject if self.loop else tensor, value)
 
 
+class Labels(Holder):
+    """Labels alone, for a tensor that is in no variable."""
+
+    __slots__ = ()
+
+    def __init__(self, name: Implied, labels: Sequence[Label]) -> None:
+        super().__init__(0, "", None, "", name, labels)
+
+    def holds(self, tensor: object, frame: FrameType, callers: object = None) -> bool:
+        """Whether the labels are as they were. ``tensor`` and ``callers`` have no effect."""
+        return self._are_same(frame)
+
+
 def holder_of(
     code: CodeType,
     depth: int,

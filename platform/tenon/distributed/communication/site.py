@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from tenon.distributed.communication import references, source
 from tenon.distributed.communication.calls import Implied
-from tenon.distributed.communication.holders import NOWHERE, Holder, Label, above, holder_of
+from tenon.distributed.communication.holders import NOWHERE, Holder, Label, Labels, above, holder_of
 from tenon.distributed.communication.origin import Origin
 from tenon.distributed.communication.steps import Argument, Followed, Reading, Step, is_tenon, shortened
 from tenon.tensors.tensor import Tensor
@@ -107,7 +107,7 @@ class Site:
             self._searches = sys.maxsize
         followed = itertools.takewhile(lambda step: step.follows, self._steps)
         self._labels = [(step.depth, each) for step in followed for each in sorted(step.labels)]
-        self._labelled_names: dict[tuple[object, ...], Implied] = {}
+        self._labelled_names: dict[tuple[object, ...], Labels] = {}
         self._fruitless = 0
         self._names: dict[str, Implied] = {}
         self._choices: dict[tuple[object, ...], Implied] = {}
@@ -149,15 +149,18 @@ class Site:
             values.append(value)
             plain = plain and (type(value) is str or type(value) is int)  # True would be taken for 1
         known = tuple(values)
-        name = self._labelled_names.get(known) if plain else None
-        if name is None:
+        holder = self._labelled_names.get(known) if plain else None
+        if holder is None:
             keys = map(references.as_key, values)
-            labels = zip(self._labels, keys, strict=True)
-            numbers = [(f"{variable} =", key) for (_, variable), key in labels if key is not None]
-            name = self._chosen(self._expression, (), numbers, {})
+            labels = [Label(*of, key) for of, key in zip(self._labels, keys, strict=True) if key is not None]
+            numbers = [(f"{each.variable} =", each.key) for each in labels]
+            holder = Labels(self._chosen(self._expression, (), numbers, {}), labels)
             if plain:
-                self._labelled_names[known] = name
-        return name
+                self._labelled_names[known] = holder
+        if plain:
+            self.latest.next = holder
+            self.latest = holder
+        return holder.name
 
     def of_elements(self, tensors: Sequence[Tensor], frame: FrameType) -> list[Implied]:
         """The names of ``tensors``, which the call passes as a list."""
