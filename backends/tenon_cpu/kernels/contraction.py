@@ -63,6 +63,12 @@ def linear(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.nda
     return out if bias is None else np.add(out, bias, out=out)
 
 
+def linear_of_short(x: np.ndarray, weight: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
+    """Return ``linear`` of 16-bit floats, in float32 and rounded once."""
+    wide = (None if v is None else v.astype(np.float32) for v in (x, weight, bias))
+    return linear(*wide).astype(x.dtype)  # type: ignore[arg-type]  # x and weight are arrays
+
+
 def batches(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return batched products, split among threads; NumPy would call BLAS for one matrix after the other."""
     batch = x.shape[:-2]
@@ -80,4 +86,4 @@ def batches(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return out
 
 
-__all__ = ["LARGE", "SHARED", "batches", "linear", "matrices"]
+__all__ = ["LARGE", "SHARED", "batches", "linear", "linear_of_short", "matrices"]

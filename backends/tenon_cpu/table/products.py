@@ -55,11 +55,20 @@ def _batches(x: np.ndarray, y: np.ndarray) -> bool:
     )
 
 
-_AFFINE = Condition(
-    "x.dtype is weight.dtype and x.dtype.char in 'fd' and weight.ndim == 2 and x.ndim "
+_FITS = (
     "and (bias is None or (bias.dtype is x.dtype and bias.shape == weight.shape[:1])) "
-    "and x.shape[-1] == weight.shape[1]",
+    "and x.shape[-1] == weight.shape[1]"
+)
+_AFFINE = Condition(
+    f"x.dtype is weight.dtype and x.dtype.char in 'fd' and weight.ndim == 2 and x.ndim {_FITS}",
     "arrays that fit, all of float32 or all of float64",
+    {},
+    "x.dtype, x.shape, weight.dtype, weight.shape",
+)
+_SHORT_AFFINE = Condition(
+    "x.dtype is weight.dtype and x.dtype.itemsize == 2 and x.dtype.kind in 'fV' "
+    f"and weight.ndim == 2 and x.ndim {_FITS}",
+    "arrays that fit, all of float16 or all of bfloat16",
     {},
     "x.dtype, x.shape, weight.dtype, weight.shape",
 )
@@ -118,6 +127,7 @@ def add_to(table: KernelTable) -> None:
             onednn,
         ),
         KernelRow("NumPy, split among threads", contraction.linear, (_AFFINE,)),
+        KernelRow("float32, rounded once", contraction.linear_of_short, (_SHORT_AFFINE,)),
     )
     table.add("outer", KernelRow("generated", eager_filling.outer, (_OUTER, LLVM, _OUTER_FLOAT)))
     table.add(

@@ -16,7 +16,7 @@ from tenon.functions.derived import refuse, write_into
 from tenon.kernels.promotion import result_type
 from tenon.tensors.argument_checks import need_one_dtype
 from tenon.tensors.methods.reduction import moments
-from tenon.tensors.methods.scaling import scaled, widened_to
+from tenon.tensors.methods.scaling import check_alpha, rounded_once, scaled, widened_to
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
@@ -209,7 +209,14 @@ def rsub(input: Tensor, other: Tensor | complex, *, alpha: complex = 1) -> Tenso
     """Return ``other - alpha * input``, elementwise and broadcast."""
     if not isinstance(input, Value):
         raise refuse("rsub", input)
-    return other - (input if alpha == 1 else scaled(widened_to(result_type(other, input), input), alpha))
+    if alpha == 1:
+        return other - input
+    check_alpha(alpha, other, input)
+
+    def compute(x: Tensor, y: Tensor | complex) -> Tensor:
+        return y - scaled(widened_to(result_type(y, x), x), alpha)
+
+    return rounded_once(compute, input, other)
 
 
 @titled(lambda y, x=None, **k: "Mul1" if x is None else "Div1")

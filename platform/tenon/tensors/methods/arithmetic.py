@@ -10,21 +10,28 @@ import ml_dtypes
 import numpy as np
 
 from tenon.compat.rerouting import refused
-from tenon.dtypes import FROM_NUMPY, INTEGER, scalar_name
+from tenon.dtypes import FROM_NUMPY, scalar_name
 from tenon.engine.aval import refuse_kinds
 from tenon.engine.interceptor import SLOT
 from tenon.engine.op import table as f
 from tenon.engine.operands import wrong_type
 from tenon.engine.value import Value
 from tenon.errors import ArgumentError, DTypeError, UnsupportedError
-from tenon.kernels.promotion import need_fit, result_type
 from tenon.kernels.rounding import is_short
 from tenon.tensors.inplace import inplace
 from tenon.tensors.methods.deprecated_order import with_value_first
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
-from tenon.tensors.methods.scaling import alpha_times, is_integral, scaled, widened_to
+from tenon.tensors.methods.scaling import (
+    alpha_times,
+    check_alpha,
+    interpolated,
+    is_integral,
+    plus_product,
+    plus_quotient,
+    rounded_once,
+)
 from tenon.tensors.methods.truncation import trunc_divide
 from tenon.tensors.precision import runs_in
 from tenon.tensors.wrong_arguments import only_numbers
@@ -236,12 +243,16 @@ class Arithmetic(Family):
     def add(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """Return ``self + alpha * other``, broadcast. DTypeError for a float ``alpha`` of integer tensors."""
         if alpha != 1:
-            other = alpha_times(alpha, self, other)
+            check_alpha(alpha, self, other)
+            return rounded_once(lambda x, y: f.add(x, alpha_times(alpha, x, y)), self, other)
         return SLOT.pair(f.add, self, other) if SLOT.top is None else f.add(self, other)
 
     def sub(self, other: Tensor | Number, *, alpha: Number = 1) -> Tensor:
         """Return ``self - alpha * other``, broadcast. DTypeError for bool tensors; ``alpha``: see ``add``."""
-        return _sub(self, other if alpha == 1 else alpha_times(alpha, self, other))
+        if alpha == 1:
+            return _sub(self, other)
+        check_alpha(alpha, self, other)
+        return rounded_once(lambda x, y: _sub(x, alpha_times(alpha, x, y)), self, other)
 
     def mul(self, other: Tensor | Number) -> Tensor:
         """Return the elementwise product ``self * other``, broadcast."""
@@ -304,9 +315,7 @@ class Arithmetic(Family):
         if end.raw.dtype != self.raw.dtype:
             raise DTypeError(f"expected dtype {self.dtype} for `end` but got dtype {end.dtype}")
         refuse_kinds("lerp", "biu", self.raw, end.raw)
-        gap = f.sub(end, self)
-        near = not isinstance(weight, (int, float)) or not 0.5 <= abs(weight) < 2**53
-        result = f.add(self, f.mul(gap, weight)) if near else f.sub(end, f.mul(gap, 1 - weight))
+        result = rounded_once(interpolated, self, end, weight)
         if result._node is not None:
             result._node.title = f"LerpBackward{int(isinstance(weight, Value))}"
         return result
@@ -316,14 +325,7 @@ class Arithmetic(Family):
     @runs_in("usual", cuda="widest")
     def addcmul(self, tensor1: Tensor, tensor2: Tensor, *, value: Number = 1) -> Tensor:
         """Return ``self + value * tensor1 * tensor2``, broadcast."""
-        if tensor1.raw.dtype == tensor2.raw.dtype == np.float16 == self.raw.dtype:
-            # The product may be out of the range that the sum is in.
-            wide = (f.cast(x, dtype=np.float32) for x in (self, tensor1, tensor2))
-            return f.cast(next(wide).addcmul(*wide, value=value), dtype=self.raw.dtype)
-        kind = result_type(self, tensor1, tensor2)
-        if kind.category == INTEGER and isinstance(value, int):
-            need_fit(value, kind.numpy)
-        return f.add(self, scaled(f.mul(widened_to(kind, tensor1), widened_to(kind, tensor2)), value))
+        return rounded_once(plus_product, self, tensor1, tensor2, value)
 
     @as_function(memory="same")
     @with_value_first
@@ -335,7 +337,7 @@ class Arithmetic(Family):
                 "Integer division with addcdiv is no longer supported: cast to a floating dtype first, or use"
                 " self + value * torch.div(tensor1, tensor2, rounding_mode='trunc')."
             )
-        return f.add(self, scaled(f.div(tensor1, tensor2), value))
+        return rounded_once(plus_quotient, self, tensor1, tensor2, value)
 
     def nan_to_num(
         self, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None

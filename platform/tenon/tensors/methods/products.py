@@ -12,7 +12,7 @@ from tenon.kernels.shapes import broadcast_shapes, normalize_axis
 from tenon.tensors.methods.family import Family
 from tenon.tensors.methods.function_forms import as_function
 from tenon.tensors.methods.in_place import through_method
-from tenon.tensors.methods.scaling import not_whole, scaled
+from tenon.tensors.methods.scaling import need_real, not_whole, rounded_once, scaled
 from tenon.tensors.precision import runs_in
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ def _plus(input: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor
         return f.logical_or(f.logical_and(input, bool(beta)), f.logical_and(product, bool(alpha)))
     if kind in "iu":  # PyTorch truncates the factors of integers
         beta, alpha = (int(v) if v.__class__ is float else v for v in (beta, alpha))
-    product = scaled(product, alpha)
+    for factor in (alpha, beta):
+        need_real(factor, input, product)
     if beta.__class__ in (int, float) and beta == 0:
-        return product
-    return f.add(scaled(input, beta), product)
+        return scaled(product, alpha)
+    return rounded_once(lambda x, y: f.add(scaled(x, beta), scaled(y, alpha)), input, product)
 
 
 def _common_shape(a: Tensor, b: Tensor) -> tuple[int, ...]:
