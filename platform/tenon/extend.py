@@ -121,6 +121,7 @@ if TYPE_CHECKING:
     from tenon.training import parts as run_parts  # noqa: F401 - offered under another name
     from tenon.training import runs as runs
     from tenon.training.recipe import Recipe as Recipe
+    from tenon.training.sections import Section as Section
     from tenon.training.session import Session as Session
 
     op_interceptors = SLOT
@@ -170,6 +171,7 @@ _TARGETS = {
     "Ref": "tenon.graph.graph:Ref",
     "Runner": "tenon.export.runner:Runner",
     "ScalarInput": "tenon.export.signature:ScalarInput",
+    "Section": "tenon.training.sections:Section",
     "Session": "tenon.training.session:Session",
     "ShapeRequest": "tenon.graph.shape_requests:ShapeRequest",
     "ShortKernel": "tenon.kernels.short_kernels:ShortKernel",

@@ -15,6 +15,7 @@ FIRST_PARTY = {
     "tenon_cuda",
     "tenon_distributed_extras",
     "tenon_distributions",
+    "tenon_early_stopping",
     "tenon_mpi",
     "tenon_optimizers",
     "tenon_parametrizations",

@@ -37,8 +37,9 @@ def test_the_wheel_is_small(wheel):
     # 0.4 MB of it are docstrings and comments, 0.4 MB Sobol's direction numbers, which do not compress. The
     # bound was 2,000,000 before there were distributions, 2,500,000 before those numbers, 2,900,000 before tenon.fx
     # and the export targets, 3,300,000 before traces and StableHLO, 3,450,000 before guards of sizes, 3,650,000
-    # before DTensor and fully_shard, and 3,800,000 before pipelines, streamed data and the section [parallel].
-    assert wheel.stat().st_size < 3_950_000
+    # before DTensor and fully_shard, 3,800,000 before pipelines, streamed data and the section [parallel], and
+    # 3,950,000 before sections of plugins and the suites for every kind of plugin.
+    assert wheel.stat().st_size < 4_050_000
 
 
 def test_the_wheel_has_data_licence_and_type_marker(wheel):

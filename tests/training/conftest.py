@@ -96,6 +96,16 @@ class Project:
         (folder / "small.py").write_text(MODEL)
         (folder / "my.toml").write_text(CONFIG)
 
+    def install(self, name, code):
+        """Make ``code`` the plugin ``name``, of a distribution that the runs of this project find."""
+        site = self.folder / "site"
+        facts = site / f"tenon_{name}-1.5.dist-info"
+        facts.mkdir(parents=True)
+        (site / f"tenon_{name}.py").write_text(code)
+        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: tenon-{name}\nVersion: 1.5\n")
+        (facts / "entry_points.txt").write_text(f"[tenon]\n{name} = tenon_{name}\n")
+        self.environment = {**self.environment, "PYTHONPATH": str(site)}
+
     environment = {**os.environ, "PATH": PATH, "PYTHONUNBUFFERED": "1"}
 
     def command(self, *arguments, ranks=1):

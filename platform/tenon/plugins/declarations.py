@@ -28,6 +28,7 @@ KINDS: Mapping[str, str] = {
     "ops": "op",
     "recipes": "recipe",
     "commands": "command",
+    "sections": "configuration section",
     "profilers": "profiler",
     "namespaces": "namespace",
     "special_functions": "special function",
@@ -198,6 +199,17 @@ def tenon_commands() -> Mapping[str, str]:
     Called: at the first use of the kind, when the command line names no built-in command.
     Mode: collect.
     Example: ``return {"bench": "tenon_bench.command:bench"}``
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tenon_sections() -> Mapping[str, str]:
+    """Name -> target of a ``tenon.extend.Section`` subclass: ``[plugins.<name>]`` of ``tenon train``.
+
+    Called: at the first use of the kind, when a configuration has a section of a plugin.
+    Mode: collect.
+    Example: ``return {"early_stopping": "tenon_early_stopping.section:EarlyStopping"}``
     """
     raise NotImplementedError
 

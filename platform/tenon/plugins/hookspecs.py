@@ -118,6 +118,61 @@ def tenon_session_finish(session: Session, error: BaseException | None) -> None:
 
 
 @hookspec
+def tenon_epoch_begin(session: Session, epoch: int) -> None:
+    """An epoch of training begins, or goes on in a resumed run.
+
+    Args: ``session``; ``epoch``, from 1.
+    Called: once per epoch, before its first step.
+    Mode: collect.
+    Example: ``session.data.train.set_difficulty(epoch)``
+    """
+
+
+@hookspec
+def tenon_epoch_end(session: Session, epoch: int, metrics: Mapping[str, float]) -> None:
+    """An epoch is trained and evaluated; its checkpoint is about to be written.
+
+    Args: ``session``, whose ``stop(reason)`` ends the run; ``epoch``, from 1; ``metrics``: test_loss, ...
+    Called: once per complete epoch.
+    Mode: collect.
+    Example: ``if metrics["test_loss"] > worst: session.stop("it diverges")``
+    """
+
+
+@hookspec
+def tenon_evaluation_begin(session: Session) -> None:
+    """The test samples are about to be evaluated; the model is still in training mode.
+
+    Args: ``session`` of the run.
+    Called: once per evaluation, after each epoch.
+    Mode: collect.
+    Example: ``averages.swap(session.model)``
+    """
+
+
+@hookspec
+def tenon_evaluation_end(session: Session, metrics: MutableMapping[str, float]) -> None:
+    """The test samples are evaluated. Numbers that are added to ``metrics`` are recorded with the others.
+
+    Args: ``session``; ``metrics``: loss, and accuracy of classifiers, the same on all ranks.
+    Called: once per evaluation that did not raise.
+    Mode: collect.
+    Example: ``metrics["f1"] = f1.compute()``
+    """
+
+
+@hookspec
+def tenon_gradients_ready(session: Session, step: int) -> None:
+    """The gradients of a step are summed over the ranks, and not clipped yet; they may be changed in place.
+
+    Args: ``session``, with the gradients in ``session.model.parameters()``; ``step``, from 0.
+    Called: once per training step, before the optimizer's.
+    Mode: collect.
+    Example: ``for p in session.model.parameters(): p.grad.add_(noise(p))``
+    """
+
+
+@hookspec
 def tenon_step_begin(session: Session, step: int) -> None:
     """A training step begins; its batch is on the device.
 

@@ -11,12 +11,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, Field, SerializeAsAny, ValidationError, ValidationInfo, field_validator
 
 from tenon.distributed.replicas.logical_shards import SHARDS
 from tenon.errors import ConfigError
+from tenon.training import plugin_sections
 from tenon.training.layers import Table, check_values, dotted, shortened
 from tenon.training.sections import (
     CheckpointConfig,
@@ -40,6 +41,7 @@ _LARGEST_SEED = 1 << 43
 
 
 #: A module by its absolute name, and a name in it.
+S = TypeVar("S", bound=Section)
 _TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
 
 
@@ -84,7 +86,13 @@ class RunConfig(Section):
     parallel: ParallelConfig = Field(
         ParallelConfig.model_validate({}), description="how ranks divide the model; by default not"
     )
+    plugins: dict[str, SerializeAsAny[Section]] = Field({}, description="sections of plugins, by their names")
     output: str = Field("runs", description="folder in which each run gets its own")
+
+    @field_validator("plugins", mode="before")
+    @classmethod
+    def _read_plugin_sections(cls, value: object) -> object:
+        return plugin_sections.read(value)
 
     @field_validator("model", "data")
     @classmethod
@@ -190,12 +198,12 @@ def resolve(layers: Sequence[Mapping[str, object]]) -> RunConfig:
         _merge(merged, layer)
     for section in ("optimizer", "scheduler"):
         _check_finite(section, merged.get(section))
-    try:
-        config = RunConfig.model_validate(merged)
-    except ValidationError as error:
-        errors = error.errors(include_url=False)
-        more = f"; and {len(errors) - _SHOWN:,} more" if len(errors) > _SHOWN else ""
-        raise ConfigError("; ".join(map(_describe_error, errors[:_SHOWN])) + more) from None
+    if isinstance(tables := merged.get("plugins"), dict):
+        merged["plugins"] = {  # each by itself, so that errors have the paths of their keys
+            name: _validated(plugin_sections.model_of(name), table, ("plugins", name))
+            for name, table in tables.items()
+        }
+    config = _validated(RunConfig, merged)
     if config.recipe is None and (config.model is None or config.data is None):
         missing = " and ".join(n for n in ("model", "data") if getattr(config, n) is None)
         raise ConfigError(
@@ -203,6 +211,17 @@ def resolve(layers: Sequence[Mapping[str, object]]) -> RunConfig:
             ' "package.module:function", or name a recipe (see `tenon train --help`).'
         )
     return config
+
+
+def _validated(model: type[S], table: object, prefix: tuple[str, ...] = ()) -> S:
+    """``table`` as the section ``prefix``; ConfigError for unknown keys and bad values."""
+    try:
+        return model.model_validate(table)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        more = f"; and {len(errors) - _SHOWN:,} more" if len(errors) > _SHOWN else ""
+        texts = [_describe_error(each, model, prefix) for each in errors[:_SHOWN]]
+        raise ConfigError("; ".join(texts) + more) from None
 
 
 def _check_finite(section: str, options: object) -> None:
@@ -227,12 +246,11 @@ def _merge(into: Table, layer: Mapping[str, object]) -> None:
             into[key] = value
 
 
-def _describe_error(error: ErrorDetails) -> str:
+def _describe_error(error: ErrorDetails, section: type[BaseModel], prefix: tuple[str, ...]) -> str:
     """The text of a validation error; the closest known keys for an unknown one."""
-    path = error["loc"]
+    path = (*prefix, *error["loc"])
     if error["type"] == "extra_forbidden":
-        section: type[BaseModel] = RunConfig
-        for key in path[:-1]:
+        for key in error["loc"][:-1]:
             annotation = section.model_fields[str(key)].annotation
             candidates = (annotation, *get_args(annotation))  # of ``Section``, or of ``Section | None``
             section = next(c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel))

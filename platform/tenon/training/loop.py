@@ -29,7 +29,7 @@ from tenon.errors import CommunicatorError, ConfigError, TrainingError, Unsuppor
 from tenon.functions.settings import set_num_threads
 from tenon.nn.module import Module
 from tenon.plugins.manager import host
-from tenon.training import checkpoint, data_parallel, lock, signals
+from tenon.training import checkpoint, data_parallel, environment, lock, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
 from tenon.training.parallel import auto
@@ -60,6 +60,7 @@ def open_session(
     """
     communicator = launch()
     before = _newest(folder)
+    environment.agree(communicator)
     agree_on_config(communicator, config)
     config = auto.with_mesh(config, communicator)
     data = build_data(config, recipe)
@@ -103,6 +104,8 @@ def open_session(
         checkpoint.restore(session, resumed[1])
     elif session.is_main:
         write_json(folder / "config.json", config.model_dump(mode="json"))
+    if session.is_main:
+        environment.record(folder, environment.current())
     return session
 
 
@@ -194,7 +197,7 @@ def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
             {"resumed": True, "epoch": session.epoch + 1, "world_size": session.size}, session.step
         )
         reporter.line(f"resumes after step {session.step} of {session.folder}")
-    meter = _Meter(session)
+    meter, hooks = _Meter(session), host().hook
     while session.epoch < config.epochs:
         cause = _train_epoch(session, synchronizer, reporter, meter)
         if cause is not None:
@@ -204,11 +207,15 @@ def _train(session: Session, reporter: Reporter | SilentReporter) -> Metrics:
         if session.scheduler is not None and config.scheduler is not None and config.scheduler.per == "epoch":
             session.scheduler.step()
         meter.pause()
-        evaluated = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
+        evaluated = _evaluate(session)
         session.metrics = {"epoch": session.epoch, **evaluated, "samples_per_second": round(meter.rate(), 1)}
         reporter.report(session.metrics, session.step)
         results = "  ".join(f"{k.replace('_', ' ')} {v:.4f}" for k, v in evaluated.items())
         reporter.line(f"epoch {session.epoch:>3}/{config.epochs}  {results}  {meter.rate():,.0f} samples/s")
+        hooks.tenon_epoch_end(session=session, epoch=session.epoch, metrics=session.metrics)
+        cause = _agree(session)[1]
+        if cause is not None and session.epoch < config.epochs:
+            return _interrupt(session, reporter, meter, cause)
         if session.epoch % max(config.checkpoint.every, 1) == 0 or session.epoch == config.epochs:
             checkpoint.save(session)
         meter.resume()
@@ -229,6 +236,8 @@ def _train_epoch(
     """
     config, hooks = session.config, host().hook
     order = epoch_order(session, session.epoch)
+    if session.position < len(order):
+        hooks.tenon_epoch_begin(session=session, epoch=session.epoch + 1)
     while session.position < len(order):
         indices = order[session.position : session.position + config.batch_size]
         session.communicator.step = session.step
@@ -236,10 +245,7 @@ def _train_epoch(
         loss_sum, count = train_step(session, synchronizer, indices.tolist())
         if session.writer is not None:
             session.writer.check()
-        signalled = [float(session.stopping == number) for number in signals.STOPPING]
-        totals = np.array([loss_sum, count, float(session.reason is not None), *signalled], np.float64)
-        totals = session.communicator.all_reduce(totals, "sum", name="step").wait()
-        loss_sum, counted, stopped, *signalled = totals
+        (loss_sum, counted), cause = _agree(session, loss_sum, count)
         loss = float(loss_sum / counted)
         if not math.isfinite(loss):
             raise TrainingError(
@@ -263,11 +269,8 @@ def _train_epoch(
         reporter.report_slow_ranks(session.step)
         if session.step % config.log.every == 0:
             reporter.report(metrics, session.step)
-        if any(signalled):
-            session.stopping = next(n for n, a in zip(signals.STOPPING, signalled, strict=True) if a)
-            return session.stopping
-        if stopped:
-            return 0
+        if cause is not None:
+            return cause
         steps = config.checkpoint.steps
         if steps is not None and session.step % steps == 0 and session.position < len(order):
             meter.pause()
@@ -276,11 +279,35 @@ def _train_epoch(
     return None
 
 
+def _agree(session: Session, *numbers: float) -> tuple[list[float], int | None]:
+    """Return the sums of ``numbers`` over the ranks, and why the run ends now; collective.
+
+    That is the number of a signal that has arrived on a rank, 0 if ``session.stop`` was called on one, or
+    None.
+    """
+    signalled = [float(session.stopping == number) for number in signals.STOPPING]
+    values = np.array([*numbers, float(session.reason is not None), *signalled], np.float64)
+    totals = [float(v) for v in session.communicator.all_reduce(values, "sum", name="step").wait()]
+    sums, (stopped, *signalled) = totals[: len(numbers)], totals[len(numbers) :]
+    if any(signalled):
+        session.stopping = next(n for n, a in zip(signals.STOPPING, signalled, strict=True) if a)
+        return sums, session.stopping
+    return sums, 0 if stopped else None
+
+
+def _evaluate(session: Session) -> Metrics:
+    """The results of the test samples by name, with those that plugins add."""
+    hooks = host().hook
+    hooks.tenon_evaluation_begin(session=session)
+    results = evaluate(session, session.data.test)
+    hooks.tenon_evaluation_end(session=session, metrics=results)
+    return {f"test_{name}": value for name, value in results.items()}
+
+
 def _finish(session: Session, reporter: Reporter | SilentReporter, meter: _Meter) -> Metrics:
     """Report and return the final record of the metrics."""
     if "test_loss" not in session.metrics:  # no epoch was left to train
-        evaluated = {f"test_{k}": v for k, v in evaluate(session, session.data.test).items()}
-        session.metrics = {"epoch": session.epoch, **evaluated, "samples_per_second": 0.0}
+        session.metrics = {"epoch": session.epoch, **_evaluate(session), "samples_per_second": 0.0}
     final: Metrics = {
         "final": True,
         **session.metrics,

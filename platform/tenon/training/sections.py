@@ -10,7 +10,16 @@ from tenon.training.layers import Table
 
 
 class Section(BaseModel):
-    """A section whose keys are all known."""
+    """A section whose keys are all known: a pydantic model, frozen and strict, that refuses other keys.
+
+    Plugins derive the sections of theirs from it, and declare them by ``tenon_sections``.
+
+    >>> from pydantic import Field
+    >>> class Warmth(Section):
+    ...     degrees: float = Field(20.0, gt=0)
+    >>> Warmth.model_validate({"degrees": 21.5})
+    Warmth(degrees=21.5)
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), strict=True)
 

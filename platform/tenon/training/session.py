@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Metrics: TypeAlias = dict[str, float]
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
     """A run on this rank. ``step`` counts optimizer steps from 0; all ranks have the same ``folder``."""
 
@@ -70,6 +70,10 @@ class Session:
         of a step. ``--resume`` goes on.
         """
         self.reason = self.reason or reason or "a plugin has asked for it"
+
+    def section(self, name: str) -> Any:  # of the class that the plugin declares
+        """The section ``[plugins.NAME]`` of the configuration, validated; None if it has none."""
+        return self.config.plugins.get(name)
 
     @property
     def rank(self) -> int:

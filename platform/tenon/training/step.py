@@ -30,6 +30,7 @@ from tenon.engine.types import Nested
 from tenon.errors import TrainingError
 from tenon.nn.module import Module
 from tenon.nn.utils.clip_grad import clip_grad_norm_
+from tenon.plugins.manager import host
 from tenon.random.generator import Generator
 from tenon.random.keys import keyed
 from tenon.tensors.autograd.grad_mode import no_grad
@@ -92,10 +93,13 @@ def train_step(
         total, count = _accumulate(session, synchronizer, indices)
     else:
         total, count = accumulate_shards(session, session.shards, indices)
-    scaler = session.scaler
+    scaler, hook = session.scaler, host().hook.tenon_gradients_ready
+    listening = bool(hook.get_hookimpls())
+    if scaler is not None and (listening or session.config.clip_grad_norm is not None):
+        scaler.unscale_(session.optimizer)
+    if listening:
+        hook(session=session, step=session.step)
     if session.config.clip_grad_norm is not None:
-        if scaler is not None:
-            scaler.unscale_(session.optimizer)
         if session.division is not None:
             session.division.clip(session.config.clip_grad_norm)
         else:
