@@ -92,6 +92,7 @@ def test_hooks_of_a_run_come_in_order_on_all_ranks(watched, ranks):
     }
 
 
+@pytest.mark.slow
 def test_changed_gradients_are_those_that_the_optimizer_gets(watched):
     settings = (*SECTION, "--set", "optimizer.name=SGD", "--set", "epochs=1")
     plain = watched.train("my.toml", *settings, "--set", "optimizer.lr=0.01")

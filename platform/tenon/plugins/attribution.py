@@ -1,4 +1,4 @@
-"""Attribute an exception in a hook call to the plugin that raised it.
+"""Attribute an exception in a hook call, or the time that it takes, to a plugin.
 
 pluggy calls all implementations in one loop and propagates the exception. The innermost frame of its
 traceback that belongs to an implementation identifies the plugin. This costs nothing unless a hook raises.
@@ -6,8 +6,10 @@ traceback that belongs to an implementation identifies the plugin. This costs no
 
 from __future__ import annotations
 
+import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     import pluggy
 
     from tenon.plugins.loader import PluginInfo
+    from tenon.plugins.manager import Host
 
 #: Name under which the host's own implementations are registered, whose errors are not changed.
 HOST = "tenon"
@@ -51,19 +54,58 @@ def name_the_plugin(
     return named
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A hook that is running: the frame of the plugin's implementation, and a text that names both."""
+
+    frame: FrameType
+    text: str
+
+
+def running_hook(frame: FrameType, host: Host) -> Running | None:
+    """Return the hook that ``frame``, or one that has called it, runs; the innermost of several."""
+    implementations = [
+        each
+        for name, caller in vars(host.hook).items()
+        if name.startswith("tenon_")
+        for each in caller.get_hookimpls()
+        if each.plugin_name != HOST
+    ]
+    for each, inner in _implementations_in(_callers(frame), implementations):
+        known = next((str(info) for info in host.plugins if info.plugin is each.plugin), each.plugin_name)
+        place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        return Running(inner, f"{each.function.__name__} of plugin {known} (at {place})")
+    return None
+
+
+def _callers(frame: FrameType) -> Iterator[FrameType]:
+    """``frame`` and all that have called it, innermost first."""
+    each: FrameType | None = frame
+    while each is not None:
+        yield each
+        each = each.f_back
+
+
 def _culprit(error: Exception, implementations: Sequence[pluggy.HookImpl]) -> pluggy.HookImpl | None:
     """Return the implementation in which ``error`` was raised; None if it was raised in none of them."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    found = [each for each, _ in _implementations_in(frames, implementations)]
+    return found[-1] if found else None
+
+
+def _implementations_in(
+    frames: Iterable[FrameType], implementations: Sequence[pluggy.HookImpl]
+) -> Iterator[tuple[pluggy.HookImpl, FrameType]]:
+    """Those of ``implementations`` that ``frames`` run, in their order."""
     by_code: dict[CodeType, list[pluggy.HookImpl]] = {}
     for implementation in implementations:
         code = getattr(implementation.function, "__code__", None)
         if code is not None:
             by_code.setdefault(code, []).append(implementation)
-    culprit = None
-    for frame, _ in traceback.walk_tb(error.__traceback__):
+    for frame in frames:
         candidates = by_code.get(frame.f_code)
         if candidates:
-            culprit = next((each for each in candidates if _runs_in(each, frame)), candidates[0])
-    return culprit
+            yield next((each for each in candidates if _runs_in(each, frame)), candidates[0]), frame
 
 
 def _runs_in(implementation: pluggy.HookImpl, frame: FrameType) -> bool:

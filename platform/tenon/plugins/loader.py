@@ -24,6 +24,7 @@ import pluggy
 from tenon.config import Config
 from tenon.errors import PluginClashError, PluginError
 from tenon.plugins import hookspecs
+from tenon.plugins.import_watch import ImportWatch
 
 if TYPE_CHECKING:
     from importlib.metadata import Distribution, EntryPoint
@@ -128,22 +129,24 @@ def discover(manager: pluggy.PluginManager, config: Config, points: Iterable[Ent
     failures: list[PluginFailure] = []
     disabled: list[str] = []
     owners: dict[str, str] = {}
-    for point in ordered:
-        distribution, version = _distribution(point)
-        if not _allowed(point.name, distribution, config):
-            disabled.append(point.name)
-            continue
-        stage: Stage = "import"
-        try:
-            _claim(owners, point.name, describe(point.name, distribution, version))
-            _check_requirement(point)
-            plugin = _import(point.value)
-            stage = "hooks"
-            check(manager, plugin, point.name)
-        except (Exception, SystemExit) as error:
-            failures.append(PluginFailure(point.name, stage, error, point.value, distribution, version))
-        else:
-            loaded.append(PluginInfo(point.name, plugin, point.value, distribution, version))
+    with ImportWatch() as watch:
+        for point in ordered:
+            distribution, version = _distribution(point)
+            if not _allowed(point.name, distribution, config):
+                disabled.append(point.name)
+                continue
+            stage: Stage = "import"
+            watch.importing = point.name, describe(point.name, distribution, version)
+            try:
+                _claim(owners, *watch.importing)
+                _check_requirement(point)
+                plugin = _import(point.value)
+                stage = "hooks"
+                check(manager, plugin, point.name)
+            except (Exception, SystemExit) as error:
+                failures.append(PluginFailure(point.name, stage, error, point.value, distribution, version))
+            else:
+                loaded.append(PluginInfo(point.name, plugin, point.value, distribution, version))
     return Discovery(tuple(loaded), tuple(failures), tuple(disabled), tuple(_unmatched(ordered, config)))
 
 

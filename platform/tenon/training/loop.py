@@ -29,7 +29,7 @@ from tenon.errors import CommunicatorError, ConfigError, TrainingError, Unsuppor
 from tenon.functions.settings import set_num_threads
 from tenon.nn.module import Module
 from tenon.plugins.manager import host
-from tenon.training import checkpoint, data_parallel, environment, lock, signals
+from tenon.training import checkpoint, data_parallel, environment, hook_watch, lock, signals
 from tenon.training.config import RunConfig
 from tenon.training.metrics import Reporter, SilentReporter
 from tenon.training.parallel import auto
@@ -141,11 +141,16 @@ def run(session: Session) -> Metrics:
     reporter: Reporter | SilentReporter = SilentReporter()
     if session.is_main:
         reporter = Reporter(session.folder, steps_per_epoch, config.epochs, session.step)
+    with hook_watch.HookWatch(session) as watch:
+        return _run(session, reporter, watch)
+
+
+def _run(session: Session, reporter: Reporter | SilentReporter, watch: hook_watch.HookWatch) -> Metrics:
     failed: BaseException | None = None
     hooks = host().hook
     hooks.tenon_session_start(session=session)
     try:
-        with reporter, signals.stopping(session):
+        with reporter, signals.stopping(session, watch):
             return _train(session, reporter)
     except BaseException as error:
         failed = error

@@ -17,6 +17,8 @@ from types import FrameType
 from tenon.config import environment
 from tenon.distributed.processes import failure
 from tenon.distributed.processes.startup import LAUNCH
+from tenon.errors import TrainingError
+from tenon.training.hook_watch import HookWatch
 from tenon.training.session import Session
 
 STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name))
@@ -39,12 +41,18 @@ def keep_early() -> None:
 
 
 @contextlib.contextmanager
-def stopping(session: Session) -> Iterator[None]:
-    """Install handlers that set ``session.stopping`` to the signal's number; restore the former on exit."""
+def stopping(session: Session, watch: HookWatch) -> Iterator[None]:
+    """Install handlers that set ``session.stopping`` to the signal's number; restore the former on exit.
+
+    They raise TrainingError in a hook that ``watch`` finds overdue.
+    """
     first = 0.0
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first
+        if watch.overdue is not None:
+            text, watch.overdue = watch.overdue, None
+            raise TrainingError(text)
         now = time.monotonic()
         if session.stopping and number == signal.SIGINT and now - first > REPEAT_SECONDS:
             raise KeyboardInterrupt

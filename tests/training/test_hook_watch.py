@@ -1,0 +1,83 @@
+"""A hook that does not return is named, and is ended after a signal, on one rank and on several."""
+
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+BLOCKING = """
+import time
+
+from tenon.extend import hookimpl
+from tenon.training import hook_watch
+
+hook_watch.LIMIT, hook_watch.GRACE = 1.0, 0.8
+
+
+@hookimpl
+def tenon_step_end(session, step):
+    if step == 6 and session.rank == session.size - 1:
+        (session.folder / "blocked").touch()
+        time.sleep(300)
+"""
+
+
+def wait_for(folder, pattern, process):
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(pattern)):
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ranks", "number"),
+    [(1, signal.SIGTERM), (1, signal.SIGINT), (1, signal.SIGUSR1), (2, signal.SIGTERM)],
+)
+def test_a_hook_that_blocks_is_named_and_ends_after_a_signal(project, ranks, number):
+    project.install("blocking", BLOCKING)
+    process = subprocess.Popen(
+        project.command("my.toml", ranks=ranks), cwd=project.folder, env=project.environment,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_for(project.folder, "runs/*/blocked", process)
+    err = ""
+    while "has been running for" not in err:  # it is named before the signal
+        line = process.stderr.readline()
+        assert line, err
+        err += line
+    process.send_signal(number)
+    err += process.communicate(timeout=60)[1]
+
+    assert process.returncode != 0
+    named = rf"rank {ranks - 1}, step 6: tenon_step_end of plugin 'blocking' \(tenon-blocking 1.5\) \(at"
+    assert re.search(rf"{named} tenon_blocking.py:14\) has been running for \d+ s", err), err
+    ended = rf"was still running \d+ s after {number.name}, so step 6 is not finished and not saved. Resume"
+    assert re.search(ended, err), err
+    (folder,) = project.folder.glob("runs/*")
+    project.environment = {**project.environment, "TENON_DISABLE_PLUGINS": "blocking"}
+    done = project.train("--resume", str(folder), ranks=ranks)
+    assert done.code == 0, done.err  # from the checkpoint of the first epoch
+
+
+def test_hooks_that_return_are_not_taken_for_one_that_runs_long(monkeypatch, capsys):
+    from types import SimpleNamespace
+
+    from tenon.training import hook_watch
+
+    session = SimpleNamespace(stopping=0, rank=0, step=3, folder="runs/x")
+    watch = hook_watch.HookWatch(session)
+    frames = [SimpleNamespace(), SimpleNamespace()]
+    for second in range(100):  # two calls that take turns
+        watch._look(SimpleNamespace(frame=frames[second % 2], text="a hook"), float(second))
+    watch._look(None, 100.0)
+    assert capsys.readouterr().err == ""
+    for second in range(100, 200):
+        watch._look(SimpleNamespace(frame=frames[0], text="a hook"), float(second))
+    assert (
+        capsys.readouterr().err
+        == "tenon: rank 0, step 3: a hook has been running for 30 s, and the run waits for it.\n"
+    )
+    assert watch.overdue is None
