@@ -12,7 +12,10 @@ LAUNCHED = {"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1", "MPI_LOCAL
 
 def python(code, **variables):
     of_launchers = ("PMI", "OMPI", "MPI_", "MPIR")
-    environment = {k: v for k, v in process_environment().items() if not k.startswith(of_launchers)}
+    torchrun = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    environment = {
+        k: v for k, v in process_environment().items() if not k.startswith(of_launchers) and k not in torchrun
+    }
     return subprocess.run(
         [sys.executable, "-c", code],
         env={**environment, **variables},
@@ -31,6 +34,14 @@ def test_without_a_launcher_there_is_one_rank_and_no_mpi():
     done = python(code)
 
     assert done.stdout == "0 1 0 local\nFalse True\n", done.stderr
+
+
+def test_the_variables_that_torchrun_sets_are_those_of_the_launcher():
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    code = f"import os, tenon; print(*(os.environ.get(name) for name in {names}))"
+    assert python(code, **LAUNCHED).stdout == "1 2 1 2\n"
+    assert python(code, **LAUNCHED, LOCAL_RANK="7").stdout == "1 2 7 2\n"  # the user's own stays
+    assert python(code).stdout == "None None None None\n"
 
 
 @pytest.mark.slow

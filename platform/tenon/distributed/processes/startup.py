@@ -1,4 +1,4 @@
-"""Process setup by ``import tenon`` under a launcher: limit threads, install failure hooks.
+"""Process setup by ``import tenon`` under a launcher: limit threads, set variables, install failure hooks.
 
 Without a launcher this costs a few dictionary look-ups, and changes nothing unless ``TENON_NUM_THREADS`` is
 set.
@@ -35,6 +35,17 @@ def _launch() -> Communicator:
     return launch()
 
 
+def _name_as_torchrun(facts: RankFacts) -> None:
+    """Set the variables that scripts for ``torchrun`` read, such as ``LOCAL_RANK``, unless they are set."""
+    values = zip(
+        ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
+        (facts.rank, facts.size, facts.local_rank, facts.local_size),
+        strict=True,
+    )
+    for name, value in values:
+        process_environment().setdefault(name, str(value))
+
+
 def prepare() -> RankFacts | None:
     """Set thread counts and install the failure hooks, if this process is one of several ranks.
 
@@ -51,6 +62,7 @@ def prepare() -> RankFacts | None:
     if facts is not None:
         from tenon.distributed.processes import failure
 
+        _name_as_torchrun(facts)
         failure.install(facts, process_environment()).start_early_monitor(process_environment())
         RECENT_MODULES.modules = weakref.WeakSet()
         if environment(ATTEMPT):
