@@ -200,11 +200,12 @@ def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[st
 
 @main.command()
 @click.option("--check", is_flag=True, help="Write nothing; exit with code 1 if a file is out of date.")
-def stubs(check: bool) -> None:
+@click.option("--all", "third_party", is_flag=True, help="Add the names of all plugins installed here.")
+def stubs(check: bool, third_party: bool) -> None:
     """Write the stubs of names from first-party plugins and of second module names, for type checkers."""
     from tenon.compat.stubs import STUB_PACKAGE, expected_stubs
 
-    expected = expected_stubs(_quiet_host().registry)
+    expected = expected_stubs(_quiet_host().registry, third_party=third_party)
     unknown = {path for path in STUB_PACKAGE.rglob("*.pyi") if path not in expected}
     outdated = [p for p, text in expected.items() if not p.exists() or p.read_text(encoding="utf-8") != text]
     for path in (*sorted(unknown), *outdated):

@@ -73,6 +73,55 @@ def test_stub_leaves_third_party_names_out(tmp_path, empty_host):
     assert "Tiger" not in text
 
 
+def test_stubs_of_an_environment_have_third_party_names(tmp_path, empty_host):
+    (tmp_path / "__init__.py").write_text(SOURCE)
+    _register(empty_host, "tenon-cats")
+
+    class Others:
+        @hookimpl
+        def tenon_optimizers(self):
+            return {"Leo": "others.leo:Leo", "Object": object, "Inner": "others:A.B", "9": "others:Nine"}
+
+    empty_host.register(Others(), "others")
+    text = stubs.stubs(empty_host.registry, tmp_path, tmp_path, third_party=True)[tmp_path / "__init__.pyi"]
+
+    ast.parse(text)
+    assert "from cats.tiger import Tiger as Tiger" in text
+    assert not any(name in text for name in ("Leo", "Object", "Inner", "Nine"))  # twice, or not importable
+
+
+@pytest.mark.slow
+def test_the_command_writes_the_names_of_installed_plugins(tmp_path):
+    import os
+    import shutil
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    import tenon
+
+    package = tmp_path / "site"
+    shutil.copytree(
+        Path(tenon.__file__).parent, package / "tenon", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    tiger = Path(__file__).parents[2] / "examples" / "tiger"
+    shutil.copytree(tiger / "tenon_tiger", package / "tenon_tiger")
+    facts = package / "tenon_tiger-0.1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tenon-tiger\nVersion: 0.1\n")
+    (facts / "entry_points.txt").write_text("[tenon]\ntiger = tenon_tiger.plugin\n")
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    written = subprocess.run(
+        [sys.executable, "-c", "from tenon.cli import main; main()", "stubs", "--all"],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert written.returncode == 0, written.stderr
+    stub = package / "tenon-stubs" / "optim" / "__init__.pyi"
+    assert "from tenon_tiger.tiger import Tiger as Tiger" in stub.read_text()
+
+
 def test_module_without_plugin_names_gets_no_stub(tmp_path, empty_host):
     (tmp_path / "plain.py").write_text("x = 'lazy_namespace(__name__, kind=1)'\n")
 

@@ -25,13 +25,19 @@ from tenon.plugins.stubs import stubs as module_stubs
 __all__ = ["STUB_PACKAGE", "alias_stubs", "expected_stubs"]
 
 
-def expected_stubs(registry: Registry, folder: Path = STUB_PACKAGE) -> dict[Path, str]:
+def expected_stubs(
+    registry: Registry, folder: Path = STUB_PACKAGE, *, third_party: bool = False
+) -> dict[Path, str]:
     """Map the path in ``folder`` of every stub to the text that it should have."""
-    return {**module_stubs(registry, folder=folder), **alias_stubs(registry, folder)}
+    modules = module_stubs(registry, folder=folder, third_party=third_party)
+    return {**modules, **alias_stubs(registry, folder, third_party=third_party)}
 
 
-def alias_stubs(registry: Registry, folder: Path) -> dict[Path, str]:
-    """Map the path in ``folder`` of the stub of each module name without a file to its text."""
+def alias_stubs(registry: Registry, folder: Path, *, third_party: bool = False) -> dict[Path, str]:
+    """Map the path in ``folder`` of the stub of each module name without a file to its text.
+
+    ``third_party`` adds the namespaces of other plugins.
+    """
     bodies: dict[str, list[str]] = {}
     for name, rows in REEXPORTS.items():
         bodies[name] = list(_imports_of_rows(rows))
@@ -41,7 +47,7 @@ def alias_stubs(registry: Registry, folder: Path) -> dict[Path, str]:
         for below, present in _with_submodules(name, target):
             bodies.setdefault(below, _imports_of_module(present))
     for component in registry.components("namespaces"):
-        if component.plugin.first_party:
+        if component.plugin.first_party or third_party:
             module = importlib.import_module(f"tenon.{component.name}")
             for name, present in _with_plugin_modules(f"tenon.{component.name}", module):
                 bodies.setdefault(name, _imports_of_module(present))

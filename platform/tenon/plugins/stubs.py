@@ -1,7 +1,8 @@
 """Write a ``.pyi`` file for each module whose names come from plugins, for editors and type checkers.
 
 A stub repeats what the module itself imports and defines, and adds one import per name that a first-party
-plugin declares. Third-party names work at run time but stay out of it: stubs are checked in.
+plugin declares. Those stubs are checked in. `tenon stubs --all` writes others, for the environment that it
+runs in, with the names of all installed plugins.
 
 All stubs are in the package ``tenon-stubs`` beside ``tenon``, where wheels and editable installs have it on
 the path. It is partial (PEP 561): checkers read every module that it lacks from tenon's sources. Pyright
@@ -11,6 +12,7 @@ ignores ``.pyi`` files next to the sources of a package that has a stub package.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
@@ -22,8 +24,13 @@ PACKAGE = Path(__file__).resolve().parent.parent
 STUB_PACKAGE = PACKAGE.parent / "tenon-stubs"
 
 
-def stubs(registry: Registry, package: Path = PACKAGE, folder: Path = STUB_PACKAGE) -> dict[Path, str]:
-    """Map the path in ``folder`` of each stub of a module in ``package`` to the text that it should have."""
+def stubs(
+    registry: Registry, package: Path = PACKAGE, folder: Path = STUB_PACKAGE, *, third_party: bool = False
+) -> dict[Path, str]:
+    """Map the path in ``folder`` of each stub of a module in ``package`` to the text that it should have.
+
+    ``third_party`` adds the names of other plugins, except those that two of them declare.
+    """
     texts = {}
     for source in sorted(package.rglob("*.py")):
         text = source.read_text(encoding="utf-8")
@@ -31,13 +38,28 @@ def stubs(registry: Registry, package: Path = PACKAGE, folder: Path = STUB_PACKA
             tree = ast.parse(text)
             kind, only = _served(tree)
             if kind is not None:
-                ours = [
-                    one
-                    for one in registry.components(kind)
-                    if one.plugin.first_party and (only is None or one.name in only)
-                ]
-                texts[folder / source.relative_to(package).with_suffix(".pyi")] = _stub(tree, ours)
+                named = [one for one in registry.components(kind) if only is None or one.name in only]
+                found = {one.name: one for one in named if one.plugin.first_party}
+                if third_party:
+                    found.update((one.name, one) for one in importable(named) if one.name not in found)
+                texts[folder / source.relative_to(package).with_suffix(".pyi")] = _stub(tree, found.values())
     return texts
+
+
+def importable(components: Iterable[Component]) -> list[Component]:
+    """Those of third-party ``components`` that a stub can import, and whose name no other one has."""
+    others = [one for one in components if not one.plugin.first_party]
+    times = Counter(one.name for one in others)
+    return [
+        one
+        for one in others
+        if times[one.name] == 1 and one.name.isidentifier() and _attribute(one).isidentifier()
+    ]
+
+
+def _attribute(component: Component) -> str:
+    """The attribute in the target of ``component``; empty if it is an object, or a module."""
+    return component.target.partition(":")[2] if isinstance(component.target, str) else ""
 
 
 def _served(tree: ast.Module) -> tuple[str | None, Collection[str] | None]:
