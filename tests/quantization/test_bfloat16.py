@@ -66,7 +66,7 @@ def test_receipts_say_which_layers_are_only_stored(multiplied):
     assert receipt["0"].kind == f"Conv2d -> BFloat16Conv2d{stored}"
     assert receipt["2"].kind == f"Linear -> BFloat16Linear{stored}"
     assert receipt["4"].kind == "LSTM, only stored"
-    assert receipt.notes[0].endswith("smaller but no faster: 4")
+    assert receipt.notes[0].endswith("which is no faster: 4")
     assert [note[:41] for note in receipt.notes[1:]] == ["stored in bfloat16 and computed as floats"] * (
         not multiplied
     )

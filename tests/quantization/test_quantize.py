@@ -85,7 +85,7 @@ def test_dynamic_int8_takes_the_place_of_products_and_tables(reader):
         nn.Sequential(*(nn.Linear(2, 2) for _ in range(7))), "int4-weights", tenon.ones(1, 2)
     ).receipt
     assert receipt.notes == (
-        "stored as few bits and computed as floats, so smaller but no faster: 0, 1, 2, 3, 4 and 2 more",
+        "stored as few bits and computed as floats, which is no faster: 0, 1, 2, 3, 4 and 2 more",
     )
     assert type(small.memory) is DynamicLSTM and small.memory.state_dict()["weight_hh_l0"].dtype is tenon.int8
     assert not small.training

@@ -165,7 +165,7 @@ def compress(
         _save(session, receipt)
     except _REFUSALS as error:
         runs.refuse(error)
-    click.echo(f"smaller model: {session.folder / MODEL}")
+    click.echo(f"compressed model: {session.folder / MODEL}")
     click.echo("read it with: tenon.compress.load(model, tenon.load(FILE)), the model as its class makes it")
 
 

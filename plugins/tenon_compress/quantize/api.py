@@ -74,15 +74,15 @@ def quantize(
 
 
 def notes_on(model: Module) -> list[str]:
-    """Return notes on the layers of a quantized ``model`` that are smaller but compute as before, and why."""
+    """Return notes on the layers of a quantized ``model`` that compute as before, and why."""
     modules = [(path or type(model).__name__, module) for path, module in model.named_modules()]
     decoded = [path for path, module in modules if decodes(module)]
     unmultiplied = [
         path for path, m in modules if isinstance(m, BFloat16Layer) and not m.computes_in_bfloat16
     ]
     notes = {
-        "stored as few bits and computed as floats, so smaller but no faster": decoded,
-        "stored in bfloat16 and computed as floats, so smaller but no faster, as nothing here multiplies"
+        "stored as few bits and computed as floats, which is no faster": decoded,
+        "stored in bfloat16 and computed as floats, which is no faster, as nothing here multiplies"
         " bfloat16 faster (a CPU needs oneDNN and AVX-512 BF16 or AMX)": unmultiplied,
     }
     return [f"{note}: {_first(paths)}" for note, paths in notes.items() if paths]

@@ -27,7 +27,7 @@ class BFloat16Layer(QuantizedLayer):
 
     @property
     def computes_in_bfloat16(self) -> bool:
-        """Whether the layer multiplies in bfloat16 on its device; else it is smaller but no faster."""
+        """Whether the layer multiplies in bfloat16 on its device; else it is no faster than before."""
         return bool(self.stored("weight")._backend.prefers_bfloat16(self.op))
 
     def _set_weights(self, weight: Tensor, bias: Tensor | None) -> None:
