@@ -121,6 +121,14 @@ def test_an_epoch_that_a_resumed_run_goes_on_with_begins_again(watched):
     assert calls_of(resumed)[0] == ["epoch", 2, 8]
 
 
+@pytest.mark.slow
+def test_metrics_that_are_no_numbers_are_refused(project):
+    code = "from tenon.extend import hookimpl\n@hookimpl\ndef tenon_evaluation_end(metrics): metrics['f1'] = 'good'\n"
+    project.install("wordy", code)
+    run = project.train("my.toml")
+    assert run.code != 0 and "metrics are numbers, and plugins have made {'loss': " in run.err
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [

@@ -306,7 +306,13 @@ def _evaluate(session: Session) -> Metrics:
     hooks.tenon_evaluation_begin(session=session)
     results = evaluate(session, session.data.test)
     hooks.tenon_evaluation_end(session=session, metrics=results)
-    return {f"test_{name}": value for name, value in results.items()}
+    try:
+        return {f"test_{name}": float(value) for name, value in results.items()}
+    except (TypeError, ValueError):
+        raise TrainingError(
+            f"metrics are numbers, and plugins have made {results} of them. Mend the plugin's"
+            " tenon_evaluation_end; `tenon plugins` shows which plugins have one."
+        ) from None
 
 
 def _finish(session: Session, reporter: Reporter | SilentReporter, meter: _Meter) -> Metrics:
