@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from tenon.extend import LRScheduler, Optimizer
+from tenon.optim.scheduler import check_optimizer
 from tenon.optim.types import Scalar, StateDict
 from tenon_optimizers.functions import load_attributes, saved_attributes
 
@@ -28,7 +29,7 @@ class _ByFunction(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, lr_lambda: LRLambda | Sequence[LRLambda], last_epoch: int = -1
     ) -> None:
-        self.optimizer = optimizer
+        check_optimizer(optimizer)
         groups = len(optimizer.param_groups)
         if not isinstance(lr_lambda, (list, tuple)):
             self.lr_lambdas = [lr_lambda] * groups

@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
+from tenon.extend import Optimizer
 from tenon.testing import OptimizerSuite
 
 pytestmark = pytest.mark.together
@@ -112,3 +113,25 @@ class TestAdamWScheduleFree(OptimizerSuite):
         v = state["v"] = h.betas[1] * state.get("v", 0.0) + (1 - h.betas[1]) * g**2
         moved = g / (np.sqrt(v / (1 - h.betas[1] ** step)) + h.eps) + h.weight_decay * p
         return average(p, state, step, h, h.betas[0], moved)
+
+
+class Writing(Optimizer):
+    """Writes into the gradient."""
+
+    defaults: ClassVar = {"lr": 0.1}
+    elementwise = True
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    def update(self, f, p, g, s, h):
+        g *= 2
+        return p - h.lr * g, {}
+
+
+def test_a_rule_that_writes_into_the_gradient_is_found():
+    class Suite(OptimizerSuite):
+        optimizer = Writing
+
+    with pytest.raises(AssertionError):
+        Suite().test_gradients_are_not_changed("cpu")

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from tenon.testing.suites.backend import BackendSuite as BackendSuite
     from tenon.testing.suites.communicator import CommunicatorSuite as CommunicatorSuite
     from tenon.testing.suites.optimizer import OptimizerSuite as OptimizerSuite
+    from tenon.testing.suites.parametrization import ParametrizationSuite as ParametrizationSuite
     from tenon.testing.suites.plugin import PluginSuite as PluginSuite
+    from tenon.testing.suites.pruner import PrunerSuite as PrunerSuite
+    from tenon.testing.suites.recipe import RecipeSuite as RecipeSuite
+    from tenon.testing.suites.scheduler import SchedulerSuite as SchedulerSuite
     from tenon.testing.suites.target import TargetSuite as TargetSuite
 
 #: Suites import pytest, so they are imported at their first use.
@@ -21,7 +25,11 @@ _SUITES = {
     "BackendSuite": "backend",
     "CommunicatorSuite": "communicator",
     "OptimizerSuite": "optimizer",
+    "ParametrizationSuite": "parametrization",
     "PluginSuite": "plugin",
+    "PrunerSuite": "pruner",
+    "RecipeSuite": "recipe",
+    "SchedulerSuite": "scheduler",
     "TargetSuite": "target",
 }
 
@@ -29,7 +37,11 @@ __all__ = [
     "BackendSuite",
     "CommunicatorSuite",
     "OptimizerSuite",
+    "ParametrizationSuite",
     "PluginSuite",
+    "PrunerSuite",
+    "RecipeSuite",
+    "SchedulerSuite",
     "TargetSuite",
     "assert_allclose",
     "assert_close",
@@ -42,6 +54,13 @@ def __getattr__(name: str) -> Any:  # a suite, or a module under a second name
         return importlib.import_module(f"{__name__}.{name}")
     if name not in _SUITES:
         raise AttributeError(f"tenon.testing has no {name!r}; it offers {', '.join(__all__)}.")
-    suite = getattr(importlib.import_module(f"tenon.testing.suites.{_SUITES[name]}"), name)
+    try:
+        suite = getattr(importlib.import_module(f"tenon.testing.suites.{_SUITES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pytest":
+            raise
+        raise ImportError(
+            f"tenon.testing.{name} needs pytest: pip install 'tenon-platform[testing]'."
+        ) from None
     globals()[name] = suite
     return suite

@@ -62,7 +62,7 @@ class RandomUnstructured(_ByAmount):
 
     def indices(self, t: Tensor, number: int) -> Tensor:
         """Return those for which the largest random numbers are drawn."""
-        return tenon.rand_like(t).view(-1).topk(number).indices
+        return tenon.rand_like(t).reshape(-1).topk(number).indices
 
     @classmethod
     def apply(cls, module: Module, name: str, amount: float) -> BasePruningMethod:  # type: ignore[override]

@@ -91,6 +91,21 @@ def all_reduce_sums_every_dtype_and_shape(communicator: Communicator) -> None:
 
 
 @check
+def sums_have_the_bits_of_a_tree(communicator: Communicator) -> None:
+    """Sums of floats are ((0 + 1) + (2 + 3)) on every rank, whatever their size: the same bits each time."""
+    for dtype in (np.float32, np.float64):
+        for count in (3, 70_000):
+            parts = [
+                np.random.default_rng(rank).standard_normal(count).astype(dtype)
+                for rank in range(communicator.size)
+            ]
+            total = communicator.all_reduce(parts[communicator.rank], "sum").wait()
+            while len(parts) > 1:
+                parts = [sum(parts[i + 1 : i + 2], parts[i]) for i in range(0, len(parts), 2)]
+            assert total.tobytes() == parts[0].tobytes(), f"another order of {count} sums in {dtype.__name__}"
+
+
+@check
 def all_reduce_takes_extrema_and_products(communicator: Communicator) -> None:
     """max, min and prod of every ordered dtype."""
     for dtype in DTYPES:

@@ -42,6 +42,8 @@ from tenon.testing.assertions import assert_same, host
 
 #: A matrix, a vector, a number, an empty parameter, and more small ones.
 SHAPES = ((4, 3), (5,), (), (0, 2), (2, 1, 3))
+#: A parameter that is too large to be updated together with others.
+ALONE = (300, 400)
 
 
 class OptimizerSuite:
@@ -168,13 +170,15 @@ class OptimizerSuite:
         assert (host(waiting.detach()) != before).any()
 
     def test_gradients_are_not_changed(self, backend: str) -> None:
-        """A rule does not modify the gradient."""
-        params = self.parameters(backend)
-        optimizer = self.make(params)
-        self.train(optimizer, params, 4)
+        """A rule does not modify the gradient: not of small parameters, which may be copied together, and not
+        of one that is updated by itself."""
+        for shapes in (SHAPES, (ALONE,)):
+            params = self.parameters(backend, shapes=shapes)
+            optimizer = self.make(params)
+            self.train(optimizer, params, 4)
 
-        for i, p in enumerate(params):
-            assert_same(p.grad, host(gradient(p, 300 + i)))
+            for i, p in enumerate(params):
+                assert_same(p.grad, host(gradient(p, 300 + i)))
 
     def test_state_is_saved_and_loaded_with_reordered_parameters(self, backend: str, dtype: str) -> None:
         """A checkpoint with names is loaded for parameters in another order; training continues
