@@ -94,8 +94,8 @@ if TYPE_CHECKING:
     from tenon.kernels.kernel_table import requires as requires
     from tenon.kernels.kernel_table import size_at_least as size_at_least
     from tenon.kernels.short_kernels import ShortKernel as ShortKernel
+    from tenon.nn.criterion import Criterion as Criterion
     from tenon.nn.masks import BasePruningMethod as BasePruningMethod
-    from tenon.nn.masks import Criterion as Criterion
     from tenon.nn.module import Module as Module
     from tenon.nn.parameter import Parameter as Parameter
     from tenon.nn.utils.parametrize import register_parametrization as register_parametrization
@@ -143,7 +143,7 @@ _TARGETS = {
     "Composite": "tenon.engine.op:Composite",
     "Condition": "tenon.kernels.kernel_table:Condition",
     "Config": "tenon.config:Config",
-    "Criterion": "tenon.nn.masks:Criterion",
+    "Criterion": "tenon.nn.criterion:Criterion",
     "Device": "tenon.device:Device",
     "ExportedProgram": "tenon.export.exported_program:ExportedProgram",
     "FusedKernel": "tenon.kernels.compiler:FusedKernel",

@@ -60,7 +60,7 @@ FORMER_NAMES = {
 _PRUNERS = {
     "unstructured": ("CustomFromMask", "Identity", "L1Unstructured", "RandomUnstructured"),
     "structured": ("LnStructured", "NOfM", "RandomStructured"),
-    "criteria": ("Gradient", "Magnitude", "Random", "Taylor"),
+    "criteria": ("Gradient", "Magnitude", "Random", "Taylor", "Wanda"),
 }
 _OBSERVERS = ("MinMax", "PerChannelMinMax", "MovingAverage", "Histogram", "Entropy")
 _SCHEMES = {

@@ -22,7 +22,14 @@ def tenon_prepare_model(model: Module, session: Session) -> None:
     if config is None:
         return
     import tenon
+    from tenon.extend import errors, resolve
 
+    criterion = resolve("pruners", config.criterion)
+    if getattr(criterion, "needs_inputs", False):
+        raise errors.ConfigError(
+            f"prune.criterion = {config.criterion!r} needs the norms of inputs, which runs do not record."
+            " Take another criterion, or use `tenon.prune.mask_weights` after the run."
+        )
     example = None
     if config.what == "channels":
         example = tenon.as_tensor(session.data.train[0][0]).unsqueeze(0).to(session.device)

@@ -17,12 +17,11 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tenon.engine.op import table
 from tenon.engine.types import Forwarded
-from tenon.errors import ModuleTypeError, ModuleValueError, OptionError, PruningError, ShapeError
-from tenon.nn.registration import typename
+from tenon.errors import ModuleTypeError, ModuleValueError, OptionError, ShapeError
 from tenon.nn.weights import (
     Pipeline,
     begin_pipeline,
@@ -171,63 +170,6 @@ class BasePruningMethod(ABC):
                 " no mask."
             )
         pipeline.bake(module, masks[-1] + 1)
-
-
-class Criterion(BasePruningMethod):
-    """Base class of pruning methods that zero the elements with the smallest scores, defined by ``score``.
-
-    ``tenon.prune.mask_channels`` and ``mask_weights`` take one by its name, and add up its scores.
-    """
-
-    PRUNING_TYPE = "unstructured"
-    #: Whether ``score`` needs the gradient of the weight.
-    needs_gradient: ClassVar[bool] = False
-
-    def __init__(self, amount: float) -> None:
-        check_amount(amount)
-        self.amount = amount
-
-    @abstractmethod
-    # Any, as a subclass knows by its ``needs_gradient`` which of the two it gets.
-    def score(self, weight: Tensor, gradient: Any) -> Tensor:
-        """Return the non-negative importance of each element.
-
-        ``gradient`` is a tensor of the same shape if ``needs_gradient``, else None.
-        """
-
-    def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
-        """Return a mask with zeros at the smallest of the scores ``t``."""
-        number = checked_count(self.amount, t.numel())
-        mask = default_mask.clone().contiguous()
-        if number:
-            mask.view(-1)[t.reshape(-1).topk(number, largest=False).indices] = 0
-        return mask
-
-    @classmethod
-    def apply(  # type: ignore[override]
-        cls, module: Module, name: str, amount: float, importance_scores: Tensor | None = None
-    ) -> BasePruningMethod:
-        """Prune ``amount`` of ``module.<name>`` by its scores, or by ``importance_scores``."""
-        if importance_scores is None:
-            importance_scores = scores_by(cls, module, name)
-        return super().apply(module, name, amount=amount, importance_scores=importance_scores)
-
-
-def scores_by(criterion: type[Criterion], module: Module, name: str) -> Tensor:
-    """Return the scores of ``module.<name>``; PruningError if a required gradient is missing."""
-    weight, gradient = getattr(module, name), None
-    if criterion.needs_gradient:
-        pipeline = pipeline_of(module, name)
-        stored = [weight] if pipeline is None else pipeline.originals(module)
-        gradient = stored[0].grad if len(stored) == 1 and stored[0].shape == weight.shape else None
-        if gradient is None:
-            raise PruningError(
-                f"{criterion.__name__} needs gradients, and '{name}' of {typename(module)} has none of its"
-                " shape. Call backward() of a loss first, or take a criterion that needs none."
-            )
-        gradient = gradient.detach()
-    with no_grad():
-        return criterion(0).score(weight.detach(), gradient)
 
 
 class PruningContainer(BasePruningMethod):

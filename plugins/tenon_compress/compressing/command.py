@@ -12,7 +12,7 @@ import click
 from tenon import errors, save
 from tenon.data.dataset import Source
 from tenon.extend import Nested, Session, Tensor, replacing, resolve, runs
-from tenon.nn.masks import Criterion
+from tenon.nn.criterion import Criterion
 from tenon.nn.module import Module
 from tenon.nn.utils.prune import custom_from_mask
 from tenon_compress.prune import compact, mask_channels

@@ -6,6 +6,7 @@ grow in training. ``compact`` removes masked channels, ``pack`` stores only the 
 linear layers, and ``load`` loads such a model.
 """
 
+from tenon.nn.input_norms import record_inputs
 from tenon_compress.prune import criteria as criteria
 from tenon_compress.prune import structured as structured
 from tenon_compress.prune import unstructured as unstructured
@@ -30,5 +31,6 @@ __all__ = [
     "mask_channels",
     "mask_weights",
     "pack",
+    "record_inputs",
     "structure_of",
 ]

@@ -39,6 +39,20 @@ class Taylor(Criterion):
         return (weight * gradient).abs()
 
 
+class Wanda(Criterion):
+    """The absolute value times the norm of the input that it multiplies (Sun et al., 2023).
+
+    Inputs are recorded by ``tenon.prune.record_inputs``. The paper compares the elements of a row:
+    ``mask_weights(model, 0.5, "Wanda", scope="row")``.
+    """
+
+    needs_inputs = True
+
+    def score(self, weight: Tensor, gradient: Tensor | None) -> Tensor:
+        """Return ``|w| * ||x||``."""
+        return weight.abs() * self.input_norms
+
+
 class Random(Criterion):
     """A random score, the baseline with which criteria are compared."""
 

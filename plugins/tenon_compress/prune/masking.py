@@ -18,7 +18,8 @@ import numpy as np
 from tenon import from_numpy, no_grad
 from tenon.errors import ModuleTypeError, PruningError
 from tenon.extend import resolve
-from tenon.nn.masks import Criterion, Mask, check_amount, scores_by
+from tenon.nn.criterion import Criterion, scores_by
+from tenon.nn.masks import Mask, check_amount
 from tenon.nn.module import Module
 from tenon.nn.utils.prune import custom_from_mask
 from tenon.nn.weights import forget, pipeline_of
@@ -104,17 +105,18 @@ def mask_weights(
     amount: float,
     criterion: str | type[Criterion] = "Magnitude",
     *,
-    scope: Scope = "global",
+    scope: Scope | Literal["row"] = "global",
     keep: Sequence[str] = (),
 ) -> int:
     """Mask the share ``amount`` of all weights' elements, the lowest scored; return how many are masked.
 
     Weights are parameters of two axes and more, outside of the modules that ``keep`` names. With the scope
-    ``"global"`` all elements compete, with ``"layer"`` each weight loses the same share. What is masked
-    already counts as part of ``amount``; 0.0 registers masks of ones. On any error the model is unchanged.
+    ``"global"`` all elements compete, with ``"layer"`` each weight loses the same share, and with ``"row"``
+    each row of a weight: what one output feature or channel is computed from. What is masked already counts
+    as part of ``amount``; 0.0 registers masks of ones. On any error the model is unchanged.
     """
     criterion_class = _criterion(criterion)
-    check_share(amount, scope)
+    check_share(amount, scope, ("global", "layer", "row"))
     check_model(model, "mask_weights")
     baked = copy.deepcopy(model)
     bake_all(baked)
@@ -134,6 +136,9 @@ def mask_weights(
         flat = np.concatenate([s.reshape(-1) for s in scores.values()])
         is_removed = _smallest(flat, round(amount * flat.size))
         parts = np.split(is_removed, np.cumsum([s.size for s in scores.values()])[:-1])
+    elif scope == "row":
+        rows = [s.reshape(len(s), -1) for s in scores.values()]
+        parts = [np.array([_smallest(row, round(amount * row.size)) for row in each]) for each in rows]
     else:
         parts = [_smallest(s.reshape(-1), round(amount * s.size)) for s in scores.values()]
     for (name, score), part in zip(scores.items(), parts, strict=True):
@@ -152,13 +157,13 @@ def _criterion(criterion: str | type[Criterion]) -> type[Criterion]:
     return cls
 
 
-def check_share(amount: float, scope: str) -> None:
-    """Raise an error unless ``amount`` is a share below 1 and ``scope`` is valid."""
+def check_share(amount: float, scope: str, scopes: Sequence[str] = ("global", "layer")) -> None:
+    """Raise an error unless ``amount`` is a share below 1 and ``scope`` is one of ``scopes``."""
     check_amount(amount)
     if not isinstance(amount, float) or amount >= 1:
         raise PruningError(f"amount={amount} of a model should be a share below 1, such as 0.5.")
-    if scope not in ("global", "layer"):
-        raise PruningError(f"scope is 'global' or 'layer', got {scope!r}.")
+    if scope not in scopes:
+        raise PruningError(f"scope is {' or '.join(map(repr, scopes))}, got {scope!r}.")
 
 
 def _matches(name: str, keep: Sequence[str]) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from tenon import no_grad
 from tenon.errors import PruningError
 from tenon.extend import settings
-from tenon.nn.masks import Criterion
+from tenon.nn.criterion import Criterion
 from tenon.nn.module import Module
 from tenon_compress.prune.masking import Scope, check_share, mask_channels, mask_weights
 
