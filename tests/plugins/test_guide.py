@@ -30,6 +30,20 @@ def tiger(install, fresh_host):
     return fresh_host()
 
 
+def test_schedule_of_the_guide_passes_its_suite(install, fresh_host):
+    modules = {path: text for path, text in FILES.items() if path.startswith("tenon_inverse/")}
+    install("tenon-inverse", {"inverse": "tenon_inverse.plugin"}, modules, version="0.1")
+    host = fresh_host()
+    namespace = {}
+    exec(compile(FILES["tests/test_schedule.py"], "plugins.md", "exec"), namespace)
+    suite = namespace["TestInverseSqrt"]()
+
+    assert host.failures == ()
+    suite.test_rates_follow_the_reference()
+    suite.test_a_restored_schedule_goes_on(5)
+    suite.test_rates_that_are_tensors_are_updated_in_place()
+
+
 def test_analysis_of_the_guide_runs():
     exec(compile(FILES["analysis.py"], "plugins.md", "exec"), {})
 

@@ -29,6 +29,7 @@ from tenon_compress.prune.criteria import Gradient as Gradient
 from tenon_compress.prune.criteria import Magnitude as Magnitude
 from tenon_compress.prune.criteria import Random as Random
 from tenon_compress.prune.criteria import Taylor as Taylor
+from tenon_compress.prune.criteria import Wanda as Wanda
 from tenon_compress.prune.structured import LnStructured as LnStructured
 from tenon_compress.prune.structured import NOfM as NOfM
 from tenon_compress.prune.structured import RandomStructured as RandomStructured
