@@ -235,7 +235,7 @@ def test_identity_of_every_collective_is_timed_with_and_without(tmp_path):
     find_mpirun()
     found = run("identity.py", "--rounds", "1", tmp_path=tmp_path)
 
-    assert len(found["results"]) == 21
+    assert len(found["results"]) == 22
     assert all(row["microseconds"]["with"]["min"] > 0 for row in found["results"])
 
 

@@ -190,11 +190,16 @@ from tenon.plugins.manager import register
 
 
 class Late:
-    # Signals one rank when the last step of the first epoch has been agreed upon, and the other goes on.
+    # Signals one rank when the ranks have agreed to go on, after the last step of an epoch and after the epoch.
 
     @hookimpl
     def tenon_step_end(self, session, step, metrics):
-        if step == 4 and session.communicator.rank == 1:
+        if os.environ["LATE"] == "step" and step == 4 and session.communicator.rank == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    @hookimpl
+    def tenon_epoch_begin(self, session, epoch):
+        if os.environ["LATE"] == "epoch" and epoch == 2 and session.communicator.rank == 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -203,14 +208,16 @@ register(Late(), "late")
 
 
 @pytest.mark.slow
-def test_a_rank_signalled_between_two_epochs_stops_with_the_others_a_step_later(project):
+@pytest.mark.parametrize(("late", "steps"), [("step", 5), ("epoch", 6)])
+def test_a_rank_signalled_between_two_epochs_stops_with_the_others(project, late, steps):
     with open(project.folder / "small.py", "a") as file:
         file.write(LATE)
+    project.environment = {**project.environment, "LATE": late}
 
     run = project.train("my.toml", ranks=2)
 
     assert run.code == 143, run.err
-    assert "stopped by SIGTERM after step 6" in run.out
+    assert f"stopped by SIGTERM after step {steps}," in run.out
     assert "=== tenon" not in run.err
 
 
