@@ -1,9 +1,9 @@
 """Graceful shutdown on signals: Ctrl-C, preemption by a scheduler, an approaching time limit.
 
 After the first signal the step completes; the ranks agree to stop in the step's own reduction, or after an
-epoch, save, and exit with ``128 + signal``, the status by which shells, Slurm and Kubernetes recognize an end by signal. Launchers
-and schedulers often signal every process, some of them twice: only a second Ctrl-C, more than
-``REPEAT_SECONDS`` later, interrupts at once.
+epoch, save, and exit with ``128 + signal``, the status by which shells, Slurm and Kubernetes recognize an end
+by signal. Launchers and schedulers often signal every process, some of them twice: only a second Ctrl-C, more
+than ``REPEAT_SECONDS`` later, interrupts at once.
 """
 
 from __future__ import annotations
