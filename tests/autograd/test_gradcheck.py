@@ -352,3 +352,18 @@ def test_batches_of_tangents_are_checked_on_request(monkeypatch):
     assert gradcheck(Bent.apply, (x, y), **options)
     with pytest.raises(GradcheckError, match=r"batched gradients, got: vmap: .* random"):
         gradcheck(Bent.apply, (x, y), check_batched_forward_grad=True, **options)
+
+
+def test_the_test_kit_finds_rules_that_write_into_the_gradient():
+    def doubled(ctx, g):
+        with tenon.no_grad():
+            g.mul_(2)
+        return g
+
+    writing = function(lambda ctx, x: x * 2, doubled)
+    right = function(lambda ctx, x: x * 2, lambda ctx, g: g * 2)
+    values = [np.arange(3.0)]
+
+    check_gradients(lambda x: right(x), values, order=1)
+    with pytest.raises(AssertionError, match=r"writes into the gradient that it gets"):
+        check_gradients(lambda x: writing(x), values, order=1)

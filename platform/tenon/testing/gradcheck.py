@@ -67,7 +67,12 @@ def check_gradients(
     def gradients(moved: Sequence[np.ndarray], vectors: Sequence[np.ndarray]) -> list[np.ndarray]:
         leaves, outputs = _call(function, arrays, options, active_indices, moved, device)
         outputs = tuple(o for o in outputs if o.requires_grad)
-        grads = grad(outputs, leaves, [wrap(v.copy(), device) for v in vectors], allow_unused=True)
+        given = [wrap(v.copy(), device) for v in vectors]
+        grads = grad(outputs, leaves, given, allow_unused=True)
+        changed = any(
+            not np.array_equal(host(g), v, equal_nan=True) for g, v in zip(given, vectors, strict=True)
+        )
+        assert not changed, "a gradient rule writes into the gradient that it gets"
         return [np.zeros_like(m) if g is None else host(g) for g, m in zip(grads, moved, strict=True)]
 
     _compare("first", projected, gradients(start, seeds), start, tolerance)

@@ -138,8 +138,8 @@ class SchedulerSuite:
         restored.load_state_dict(state["schedule"])
         np.testing.assert_allclose(self.rates(restored, other, done, self.steps), expected, rtol=1e-9)
 
-    def test_a_saved_state_does_not_change_any_more(self) -> None:
-        """What ``state_dict`` returned, and the file has, is the state of that step, whatever follows."""
+    def test_loading_leaves_the_state_as_it_is(self) -> None:
+        """``load_state_dict`` does not change the dict that it is given."""
         optimizer = self.optimizer(*BASES)
         schedule = self.make(optimizer)
         self.rates(schedule, optimizer, 0, 2)
