@@ -28,6 +28,19 @@ def test_norms_add_up_over_calls_and_all_leading_axes(rng):
     assert not input_norms(layer, layer.weight).any()  # begins anew
 
 
+def test_layers_that_are_called_by_keyword_or_without_features_are_recorded():
+    layer, convolution = nn.Linear(2, 1), nn.Conv1d(2, 1, 1)
+    with pytest.warns(UserWarning, match=r"zero-element tensors"):
+        empty = nn.Linear(0, 3)
+    with torch.prune.record_inputs(nn.ModuleList([layer, convolution, empty])):
+        layer(input=torch.tensor([3.0, 4.0]))
+        convolution(input=torch.ones(2, 9))
+        empty(torch.ones(5, 0))
+    assert input_norms(layer, layer.weight).tolist() == [[3, 4]]
+    assert input_norms(convolution, convolution.weight).tolist() == [[[3], [3]]]
+    assert input_norms(empty, empty.weight).shape == (1, 0)
+
+
 @pytest.mark.parametrize(("groups", "shape"), [(1, (2, 4, 5, 5)), (2, (2, 4, 5, 5)), (4, (4, 5, 5))])
 def test_norms_of_convolutions_are_those_of_channels(rng, groups, shape):
     layer = nn.Conv2d(4, 8, 3, groups=groups)
