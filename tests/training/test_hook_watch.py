@@ -3,7 +3,9 @@
 import re
 import signal
 import subprocess
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,21 +65,37 @@ def test_a_hook_that_blocks_is_named_and_ends_after_a_signal(project, ranks, num
 
 
 def test_hooks_that_return_are_not_taken_for_one_that_runs_long(monkeypatch, capsys):
-    from types import SimpleNamespace
-
     from tenon.training import hook_watch
 
     session = SimpleNamespace(stopping=0, rank=0, step=3, folder="runs/x")
     watch = hook_watch.HookWatch(session)
     frames = [SimpleNamespace(), SimpleNamespace()]
     for second in range(100):  # two calls that take turns
-        watch._look(SimpleNamespace(frame=frames[second % 2], text="a hook"), float(second))
-    watch._look(None, 100.0)
+        watch.compare(SimpleNamespace(frame=frames[second % 2], text="a hook"), float(second))
+    watch.compare(None, 100.0)
     assert capsys.readouterr().err == ""
     for second in range(100, 200):
-        watch._look(SimpleNamespace(frame=frames[0], text="a hook"), float(second))
+        watch.compare(SimpleNamespace(frame=frames[0], text="a hook"), float(second))
     assert (
         capsys.readouterr().err
         == "tenon: rank 0, step 3: a hook has been running for 30 s, and the run waits for it.\n"
     )
-    assert watch.overdue is None
+    assert watch.error_in(sys._getframe()) is None
+
+
+def test_a_hook_that_returns_just_before_it_is_ended_is_no_error(monkeypatch):
+    from tenon.training import hook_watch
+
+    sent = []
+    monkeypatch.setattr(hook_watch.signal, "pthread_kill", lambda thread, number: sent.append(number))
+    session = SimpleNamespace(stopping=signal.SIGTERM, rank=0, step=3, folder="runs/x")
+    watch = hook_watch.HookWatch(session)
+
+    def hook(ended):
+        for second in (0.0, hook_watch.GRACE + 1):
+            watch.compare(SimpleNamespace(frame=sys._getframe(), text="a hook"), second)
+        return watch.error_in(sys._getframe()) if ended else None
+
+    assert "a hook was still running" in str(hook(ended=True)) and sent == [signal.SIGTERM]
+    assert hook(ended=False) is None and len(sent) == 2
+    assert watch.error_in(sys._getframe()) is None  # here the handler runs after the hook

@@ -71,14 +71,14 @@ def running_hook(frame: FrameType, host: Host) -> Running | None:
         for each in caller.get_hookimpls()
         if each.plugin_name != HOST
     ]
-    for each, inner in _implementations_in(_callers(frame), implementations):
+    for each, inner in _implementations_in(callers_of(frame), implementations):
         known = next((str(info) for info in host.plugins if info.plugin is each.plugin), each.plugin_name)
         place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         return Running(inner, f"{each.function.__name__} of plugin {known} (at {place})")
     return None
 
 
-def _callers(frame: FrameType) -> Iterator[FrameType]:
+def callers_of(frame: FrameType) -> Iterator[FrameType]:
     """``frame`` and all that have called it, innermost first."""
     each: FrameType | None = frame
     while each is not None:

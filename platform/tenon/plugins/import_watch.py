@@ -3,42 +3,31 @@
 from __future__ import annotations
 
 import sys
-import threading
-from types import TracebackType
+
+from tenon.plugins.watch import Watch
 
 LIMIT = 10.0
 """Seconds after which an import that is still running is named."""
 
 
-class ImportWatch:
-    """A thread that names, on standard error, the plugin that is ``importing`` for ``LIMIT`` seconds.
+class ImportWatch(Watch):
+    """Names, on standard error, the plugin that is ``importing`` for ``LIMIT`` seconds.
 
     ``importing`` is its name, by which it can be disabled, and its description.
     """
 
     def __init__(self) -> None:
-        self.importing = ("", "")
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="tenon import watch", daemon=True)
+        super().__init__("tenon import watch", LIMIT)
+        self.importing = self._seen = ("", "")
 
-    def __enter__(self) -> ImportWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-
-    def _watch(self) -> None:
-        before = self.importing
-        while not self._done.wait(LIMIT):
-            name, text = now = self.importing
-            if now is before and name:
-                print(
-                    f"tenon: still importing plugin {text} after {LIMIT:g} s. If it does not end, interrupt,"
-                    f" and leave the plugin out with TENON_DISABLE_PLUGINS={name}.",
-                    file=sys.stderr,
-                    flush=True,
-                )
-            before = now
+    def look(self) -> None:
+        """Name the plugin that was being imported at the last look, too."""
+        name, text = now = self.importing
+        if now is self._seen and name:
+            print(
+                f"tenon: still importing plugin {text} after {self._pause:g} s. If it does not end,"
+                f" interrupt, and leave the plugin out with TENON_DISABLE_PLUGINS={name}.",
+                file=sys.stderr,
+                flush=True,
+            )
+        self._seen = now

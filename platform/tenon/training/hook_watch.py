@@ -11,10 +11,12 @@ import signal
 import sys
 import threading
 import time
-from types import FrameType, TracebackType
+from types import FrameType
 
-from tenon.plugins.attribution import Running, running_hook
+from tenon.errors import TrainingError
+from tenon.plugins.attribution import Running, callers_of, running_hook
 from tenon.plugins.manager import host
+from tenon.plugins.watch import Watch
 from tenon.training.session import Session
 
 LIMIT = 30.0
@@ -25,60 +27,62 @@ PAUSE = 0.5
 """Seconds between two looks."""
 
 
-class HookWatch:
-    """A thread that watches the hooks of ``session``, while this is entered; ``overdue`` is a hook to end."""
+class HookWatch(Watch):
+    """Watches the hooks of ``session``, while this is entered."""
 
     def __init__(self, session: Session) -> None:
-        self.overdue: str | None = None
+        super().__init__("tenon hook watch", PAUSE)
         self._session = session
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="tenon hook watch", daemon=True)
         self._seen: FrameType | None = None
-        self._since = self._told = 0.0
+        self._since = 0.0
+        self._told = self._ended = False
         self._signalled: float | None = None
+        self._overdue: tuple[FrameType, str] | None = None
 
-    def __enter__(self) -> HookWatch:
-        self._thread.start()
-        return self
+    def look(self) -> None:
+        """Look at what the main thread runs."""
+        frame = sys._current_frames().get(threading.main_thread().ident or 0)
+        self.compare(None if frame is None else running_hook(frame, host()), time.monotonic())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        self._thread.join()
+    def error_in(self, frame: FrameType | None) -> TrainingError | None:
+        """The error for the handler of a signal to raise in ``frame``, if that is in a hook to be ended."""
+        overdue, self._overdue = self._overdue, None
+        if overdue is None or frame is None:
+            return None
+        hook, text = overdue
+        # The hook may have returned since: then the run ends as after every signal.
+        return TrainingError(text) if any(each is hook for each in callers_of(frame)) else None
 
-    def _watch(self) -> None:
-        while not self._done.wait(PAUSE):
-            frame = sys._current_frames().get(threading.main_thread().ident or 0)
-            self._look(None if frame is None else running_hook(frame, host()), time.monotonic())
-        self._seen = None
-
-    def _look(self, running: Running | None, now: float) -> None:
+    def compare(self, running: Running | None, now: float) -> None:
         """Compare the hook that runs now with that of the last look, and act if it is the same call."""
         if self._session.stopping and self._signalled is None:
             self._signalled = now
         if running is None or running.frame is not self._seen:  # held, so that no later frame has its address
             self._seen = None if running is None else running.frame
-            self._since, self._told = now, 0.0
+            self._since, self._told, self._ended = now, False, False
             return
         seconds = now - self._since
         if seconds >= LIMIT and not self._told:
-            self._told = now
+            self._told = True
             where = f"rank {self._session.rank}, step {self._session.step}"
             text = f"{running.text} has been running for {seconds:.0f} s, and the run waits for it."
             print(f"tenon: {where}: {text}", file=sys.stderr, flush=True)
-        if self._signalled is not None and self.overdue is None:
+        if self._signalled is not None and not self._ended:
             waited = now - max(self._since, self._signalled)
             if waited >= GRACE:
                 self._end(running, waited)
 
     def _end(self, running: Running, waited: float) -> None:
-        """Have the handler of the signal raise in the hook (``signals.py``)."""
+        """Have the handler of the signal raise in the hook, once (``signals.py``)."""
+        self._ended = True
         number, step = self._session.stopping, self._session.step
         name = signal.Signals(number).name
-        self.overdue = (
-            f"{running.text} was still running {waited:.0f} s after {name}, so step {step} is not finished"
-            f" and not saved. Resume from the newest checkpoint of {self._session.folder}; fix the plugin, or"
-            " run without it."
+        self._overdue = (
+            running.frame,
+            (
+                f"{running.text} was still running {waited:.0f} s after {name}, so step {step} is not finished"
+                f" and not saved. Resume from the newest checkpoint of {self._session.folder}; fix the plugin, or"
+                " run without it."
+            ),
         )
         signal.pthread_kill(threading.main_thread().ident or 0, number)

@@ -17,7 +17,6 @@ from types import FrameType
 from tenon.config import environment
 from tenon.distributed.processes import failure
 from tenon.distributed.processes.startup import LAUNCH
-from tenon.errors import TrainingError
 from tenon.training.hook_watch import HookWatch
 from tenon.training.session import Session
 
@@ -50,9 +49,8 @@ def stopping(session: Session, watch: HookWatch) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first
-        if watch.overdue is not None:
-            text, watch.overdue = watch.overdue, None
-            raise TrainingError(text)
+        if (error := watch.error_in(frame)) is not None:
+            raise error
         now = time.monotonic()
         if session.stopping and number == signal.SIGINT and now - first > REPEAT_SECONDS:
             raise KeyboardInterrupt
