@@ -80,22 +80,27 @@ def test_hooks_that_return_are_not_taken_for_one_that_runs_long(monkeypatch, cap
         capsys.readouterr().err
         == "tenon: rank 0, step 3: a hook has been running for 30 s, and the run waits for it.\n"
     )
-    assert watch.error_in(sys._getframe()) is None
+    assert not watch.answers(sys._getframe())
 
 
 def test_a_hook_that_returns_just_before_it_is_ended_is_no_error(monkeypatch):
+    from tenon.errors import TrainingError
     from tenon.training import hook_watch
 
     sent = []
     monkeypatch.setattr(hook_watch.signal, "pthread_kill", lambda thread, number: sent.append(number))
-    session = SimpleNamespace(stopping=signal.SIGTERM, rank=0, step=3, folder="runs/x")
+    session = SimpleNamespace(stopping=signal.SIGINT, rank=0, step=3, folder="runs/x")
     watch = hook_watch.HookWatch(session)
 
-    def hook(ended):
-        for second in (0.0, hook_watch.GRACE + 1):
+    def hook(returns):
+        for second in (0.0, hook_watch.GRACE + 1, hook_watch.GRACE + 2):
             watch.compare(SimpleNamespace(frame=sys._getframe(), text="a hook"), second)
-        return watch.error_in(sys._getframe()) if ended else None
+        if not returns:
+            watch.answers(sys._getframe())
 
-    assert "a hook was still running" in str(hook(ended=True)) and sent == [signal.SIGTERM]
-    assert hook(ended=False) is None and len(sent) == 2
-    assert watch.error_in(sys._getframe()) is None  # here the handler runs after the hook
+    with pytest.raises(TrainingError, match=r"a hook was still running 11 s after SIGINT, so step 3"):
+        hook(returns=False)
+    assert sent == [signal.SIGINT]  # once
+    hook(returns=True)
+    assert watch.answers(sys._getframe())  # the handler runs after the hook: its own, and no second Ctrl-C
+    assert not watch.answers(sys._getframe())

@@ -44,14 +44,19 @@ class HookWatch(Watch):
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         self.compare(None if frame is None else running_hook(frame, host()), time.monotonic())
 
-    def error_in(self, frame: FrameType | None) -> TrainingError | None:
-        """The error for the handler of a signal to raise in ``frame``, if that is in a hook to be ended."""
+    def answers(self, frame: FrameType | None) -> bool:
+        """Whether the signal that has interrupted ``frame`` is the watch's own, and not another Ctrl-C.
+
+        TrainingError if the hook to be ended still runs; if it has just returned, the run ends as after every
+        signal.
+        """
         overdue, self._overdue = self._overdue, None
-        if overdue is None or frame is None:
-            return None
+        if overdue is None:
+            return False
         hook, text = overdue
-        # The hook may have returned since: then the run ends as after every signal.
-        return TrainingError(text) if any(each is hook for each in callers_of(frame)) else None
+        if frame is not None and any(each is hook for each in callers_of(frame)):
+            raise TrainingError(text)
+        return True
 
     def compare(self, running: Running | None, now: float) -> None:
         """Compare the hook that runs now with that of the last look, and act if it is the same call."""
@@ -77,12 +82,10 @@ class HookWatch(Watch):
         self._ended = True
         number, step = self._session.stopping, self._session.step
         name = signal.Signals(number).name
-        self._overdue = (
-            running.frame,
-            (
-                f"{running.text} was still running {waited:.0f} s after {name}, so step {step} is not finished"
-                f" and not saved. Resume from the newest checkpoint of {self._session.folder}; fix the plugin, or"
-                " run without it."
-            ),
+        text = (
+            f"{running.text} was still running {waited:.0f} s after {name}, so step {step} is not finished"
+            f" and not saved. Resume from the newest checkpoint of {self._session.folder}; fix the plugin, or"
+            " run without it."
         )
+        self._overdue = running.frame, text
         signal.pthread_kill(threading.main_thread().ident or 0, number)

@@ -49,8 +49,8 @@ def stopping(session: Session, watch: HookWatch) -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first
-        if (error := watch.error_in(frame)) is not None:
-            raise error
+        if watch.answers(frame):
+            return
         now = time.monotonic()
         if session.stopping and number == signal.SIGINT and now - first > REPEAT_SECONDS:
             raise KeyboardInterrupt
