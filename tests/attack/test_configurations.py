@@ -15,9 +15,8 @@ from typing import get_args
 import pytest
 
 from tenon.errors import ConfigError
-from tenon.training.command import in_one_line
 from tenon.training.config import RunConfig, resolve
-from tenon.training.layers import dotted, read_file, read_override
+from tenon.training.layers import dotted, in_one_line, read_file, read_override
 
 MODEL = """
 import tenon

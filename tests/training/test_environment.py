@@ -63,10 +63,18 @@ def test_files_that_are_not_what_was_written_are_replaced(tmp_path, text, recwar
     assert not recwarn and json.loads((tmp_path / environment.FILE).read_text()) == OWN
 
 
+def test_a_long_name_in_a_foreign_file_is_shortened(tmp_path):
+    hostile = {**OWN, "plugins": {"x" * 500_000: {"distribution": "y", "version": "1"}}}
+    (tmp_path / environment.FILE).write_text(json.dumps(hostile))
+    with pytest.warns(PluginWarning) as caught:
+        environment.record(tmp_path, OWN)
+    assert len(str(caught[0].message)) < 2500
+
+
 def test_text_of_a_foreign_file_reaches_the_terminal_without_control_characters(tmp_path):
     hostile = {**OWN, "plugins": {"\x1b[2Jx": {"distribution": "y", "version": "1"}}}
     (tmp_path / environment.FILE).write_text(json.dumps(hostile))
-    with pytest.warns(PluginWarning, match=r"lacks plugin '\?\[2Jx'"):
+    with pytest.warns(PluginWarning, match=r"lacks plugin '\\x1b\[2Jx'"):
         environment.record(tmp_path, OWN)
 
 

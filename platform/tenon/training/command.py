@@ -26,13 +26,12 @@ from tenon.errors import (
     TrainingError,
 )
 from tenon.training import checkpoint, config, inject, lock, loop, signals
-from tenon.training.layers import Table, is_file, read_file, read_override, shortened
+from tenon.training.layers import Table, in_one_line, is_file, read_file, read_override, shortened
 from tenon.training.recipe import Recipe, recipe_named
 from tenon.training.session import Metrics, Session
 from tenon.training.trust import IMPORTED, Trust
 
 REFUSED = 2
-_LONGEST_LINE = 2000
 
 
 @click.command()
@@ -222,12 +221,3 @@ def refuse(error: TenonError) -> NoReturn:
     if communicator.rank == 0:
         click.echo(line, err=True)
     raise AgreedExit(REFUSED)
-
-
-def in_one_line(text: str) -> str:
-    """``text`` without line breaks and control characters, which files and names may contain; the middle of
-    a long one is left out."""
-    text = " ".join(filter(None, map(str.strip, text.splitlines())))
-    if len(text) > _LONGEST_LINE:
-        text = f"{text[: _LONGEST_LINE - 500]} ... {text[-500:]}"
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

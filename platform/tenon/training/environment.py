@@ -16,6 +16,7 @@ from tenon.errors import CheckpointError, ConfigError, PluginWarning
 from tenon.plugins.loader import FIRST_PARTY, describe
 from tenon.plugins.manager import host
 from tenon.serialize.regular_files import open_regular
+from tenon.training.layers import in_one_line
 from tenon.training.session import write_json
 
 FILE = "environment.json"
@@ -93,7 +94,7 @@ def record(folder: Path, environment: Environment) -> None:
     if lines:
         more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
         text = f"the run goes on in another environment: it {'; it '.join(lines[:_SHOWN])}{more}."
-        warnings.warn(PluginWarning("".join(c if c.isprintable() else "?" for c in text)), stacklevel=2)
+        warnings.warn(PluginWarning(in_one_line(text)), stacklevel=2)
     write_json(path, environment)
 
 

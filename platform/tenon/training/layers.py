@@ -22,7 +22,7 @@ Table: TypeAlias = dict[str, Any]
 
 #: Levels of tables and arrays in a configuration: far more than it needs, far fewer than recursion allows.
 _DEEPEST = 32
-_LONGEST = 1 << 20
+_LONGEST, _LONGEST_LINE = 1 << 20, 2000
 #: Strings and comments, which are skipped; dotted keys and numbers; brackets.
 _TOKENS = re.compile(
     r'''"""(?:\\.|[^\\])*?"""|\'{3}.*?\'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*'''
@@ -148,3 +148,12 @@ def shortened(value: object) -> str:
 
 def _middle_left_out(text: str) -> str:
     return text if len(text) <= 80 else f"{text[:50]} ... {text[-20:]}"
+
+
+def in_one_line(text: str) -> str:
+    """``text`` without line breaks and control characters, which files and names may contain; the middle of
+    a long one is left out."""
+    text = " ".join(filter(None, map(str.strip, text.splitlines())))
+    if len(text) > _LONGEST_LINE:
+        text = f"{text[: _LONGEST_LINE - 500]} ... {text[-500:]}"
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
