@@ -17,14 +17,12 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import io
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from tenon import serialize
 from tenon.nn.layers.linear import Linear
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
@@ -35,6 +33,7 @@ from tenon.random import manual_seed
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.tensor import Tensor
 from tenon.testing.assertions import host
+from tenon.testing.suites.files import saved_and_loaded
 
 
 class ParametrizationSuite:
@@ -158,10 +157,7 @@ class ParametrizationSuite:
     def test_state_is_saved_and_loaded(self) -> None:
         """A layer that loads the file has the same weight."""
         layer, other = self.attached(), self.attached(1)
-        file = io.BytesIO()
-        serialize.save(layer.state_dict(), file)
-        file.seek(0)
-        other.load_state_dict(serialize.load(file))
+        other.load_state_dict(saved_and_loaded(layer.state_dict()))
         np.testing.assert_allclose(host(other.weight), host(layer.weight), rtol=1e-12)
 
     def test_copies_are_independent(self) -> None:

@@ -11,14 +11,12 @@ along ``options["dim"]`` of a structured method, or a number of them.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from tenon import serialize
 from tenon.nn.masks import BasePruningMethod
 from tenon.nn.module import Module
 from tenon.nn.parameter import Parameter
@@ -27,8 +25,8 @@ from tenon.plugins import registry
 from tenon.random import manual_seed
 from tenon.tensors.creation.create import from_numpy
 from tenon.tensors.creation.factories import ones_like
-from tenon.tensors.tensor import Tensor
 from tenon.testing.assertions import host
+from tenon.testing.suites.files import saved_and_loaded
 
 AMOUNTS = (0.0, 0.25, 0.5, 1.0, 0, 1, 3)
 
@@ -80,6 +78,14 @@ class PrunerSuite:
             mask = slices[:, 0]
         return int((mask == 0).sum()), mask.size
 
+    def compare(self, layer: Module, other: Module) -> None:
+        """Assert that both get the same mask, or as many zeros if the method draws random numbers."""
+        actual, expected = self.prune(layer, 0.5), self.prune(other, 0.5)
+        if self.draws():
+            assert self.counted(actual) == self.counted(expected)
+        else:
+            np.testing.assert_array_equal(actual, expected)
+
     # --- the checks ---
 
     @pytest.mark.parametrize("amount", AMOUNTS)
@@ -114,22 +120,14 @@ class PrunerSuite:
         layer, moved = self.layer(), self.layer()
         moved.weight = Parameter(layer.weight.detach().movedim(0, -1).contiguous().movedim(-1, 0))
         moved.weight.grad = layer.weight.grad
-        actual, expected = self.prune(moved, 0.5), self.prune(layer, 0.5)
-        if self.draws():
-            assert self.counted(actual) == self.counted(expected)
-        else:
-            np.testing.assert_array_equal(actual, expected)
+        self.compare(moved, layer)
 
     def test_float64_weights_have_the_same_mask(self) -> None:
         """The mask depends on the values, not on their dtype; random ones have as many zeros."""
         layer, wide = self.layer(), self.layer(dtype="float64")
         wide.weight = Parameter(layer.weight.detach().double())
         wide.weight.grad = layer.weight.grad.double()
-        actual, expected = self.prune(wide, 0.5), self.prune(layer, 0.5)
-        if self.draws():
-            assert self.counted(actual) == self.counted(expected)
-        else:
-            np.testing.assert_array_equal(actual, expected)
+        self.compare(wide, layer)
 
     def test_pruning_again_removes_more_of_what_is_left(self) -> None:
         """A second mask keeps all zeros of the first, and its amount is one of what was left."""
@@ -179,9 +177,5 @@ class PrunerSuite:
         layer, other = self.layer(), self.layer(1)
         self.prune(layer, 0.5)
         self.prune(other, 0.25)
-        file = io.BytesIO()
-        serialize.save(layer.state_dict(), file)
-        file.seek(0)
-        state: dict[str, Tensor] = serialize.load(file)
-        other.load_state_dict(state)
+        other.load_state_dict(saved_and_loaded(layer.state_dict()))
         np.testing.assert_array_equal(host(other.weight), host(layer.weight))

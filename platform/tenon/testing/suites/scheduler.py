@@ -12,14 +12,12 @@
 from __future__ import annotations
 
 import copy
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from tenon import serialize
 from tenon.nn.parameter import Parameter
 from tenon.optim import lr_scheduler
 from tenon.optim.optimizer import Optimizer
@@ -28,6 +26,7 @@ from tenon.plugins import registry
 from tenon.tensors.creation.create import tensor
 from tenon.tensors.creation.factories import ones
 from tenon.tensors.tensor import Tensor
+from tenon.testing.suites.files import saved_and_loaded
 
 #: The rates of two groups.
 BASES = (0.1, 0.03)
@@ -129,7 +128,7 @@ class SchedulerSuite:
         optimizer = self.optimizer(*BASES)
         schedule = self.make(optimizer)
         self.rates(schedule, optimizer, 0, done)
-        state = _through_a_file({"schedule": schedule.state_dict(), "optimizer": optimizer.state_dict()})
+        state = saved_and_loaded({"schedule": schedule.state_dict(), "optimizer": optimizer.state_dict()})
         expected = self.rates(schedule, optimizer, done, self.steps)
 
         other = self.optimizer(*BASES)
@@ -171,13 +170,6 @@ def _rates_of(optimizer: Optimizer) -> list[float]:
 
 def _options_of(group: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in group.items() if name != "params"}
-
-
-def _through_a_file(state: Mapping[str, object]) -> Any:  # what was saved
-    file = io.BytesIO()
-    serialize.save(state, file)
-    file.seek(0)
-    return serialize.load(file)
 
 
 def _plain(state: object) -> object:
