@@ -202,7 +202,10 @@ def kernels(op: str | None, shapes: tuple[str, ...], dtype: str, attrs: tuple[st
 @click.option("--check", is_flag=True, help="Write nothing; exit with code 1 if a file is out of date.")
 @click.option("--all", "third_party", is_flag=True, help="Add the names of all plugins installed here.")
 def stubs(check: bool, third_party: bool) -> None:
-    """Write the stubs of names from first-party plugins and of second module names, for type checkers."""
+    """Write type stubs of the names that plugins add.
+
+    Those of second module names are written, too. Without --all only plugins that come with tenon count.
+    """
     from tenon.compat.stubs import STUB_PACKAGE, expected_stubs
 
     expected = expected_stubs(_quiet_host().registry, third_party=third_party)
