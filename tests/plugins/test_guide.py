@@ -39,9 +39,9 @@ def test_schedule_of_the_guide_passes_its_suite(install, fresh_host):
     suite = namespace["TestInverseSqrt"]()
 
     assert host.failures == ()
-    suite.test_rates_follow_the_reference()
-    suite.test_a_restored_schedule_goes_on(5)
-    suite.test_rates_that_are_tensors_are_updated_in_place()
+    for name in (each for each in dir(suite) if each.startswith("test_")):
+        arguments = (5,) if name == "test_a_restored_schedule_goes_on" else ()
+        getattr(suite, name)(*arguments)
 
 
 def test_analysis_of_the_guide_runs():

@@ -17,13 +17,10 @@ print(len(host().plugins) > 5)
 
 
 @pytest.mark.slow
-def test_a_plugin_that_blocks_on_import_is_named(tmp_path):
-    facts = tmp_path / "tenon_blocking-1.5.dist-info"
-    facts.mkdir()
-    (tmp_path / "tenon_blocking.py").write_text("import time\ntime.sleep(300)\n")
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tenon-blocking\nVersion: 1.5\n")
-    (facts / "entry_points.txt").write_text("[tenon]\nblocking = tenon_blocking\n")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+def test_a_plugin_that_blocks_on_import_is_named(install):
+    files = {"tenon_blocking.py": "import time\ntime.sleep(300)\n"}
+    root = install("tenon-blocking", {"blocking": "tenon_blocking"}, files, version="1.5")
+    environment = {**os.environ, "PYTHONPATH": str(root)}
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM], env=environment, stderr=subprocess.PIPE, text=True
     )

@@ -91,7 +91,7 @@ def test_stubs_of_an_environment_have_third_party_names(tmp_path, empty_host):
 
 
 @pytest.mark.slow
-def test_the_command_writes_the_names_of_installed_plugins(tmp_path):
+def test_the_command_writes_the_names_of_installed_plugins(tmp_path, install):
     import os
     import shutil
     import subprocess
@@ -104,13 +104,10 @@ def test_the_command_writes_the_names_of_installed_plugins(tmp_path):
     shutil.copytree(
         Path(tenon.__file__).parent, package / "tenon", ignore=shutil.ignore_patterns("__pycache__")
     )
-    tiger = Path(__file__).parents[2] / "examples" / "tiger"
-    shutil.copytree(tiger / "tenon_tiger", package / "tenon_tiger")
-    facts = package / "tenon_tiger-0.1.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: tenon-tiger\nVersion: 0.1\n")
-    (facts / "entry_points.txt").write_text("[tenon]\ntiger = tenon_tiger.plugin\n")
-    environment = {**os.environ, "PYTHONPATH": str(package)}
+    folder = Path(__file__).parents[2] / "examples" / "tiger" / "tenon_tiger"
+    files = {f"tenon_tiger/{path.name}": path.read_text() for path in folder.glob("*.py")}
+    tiger = install("tenon-tiger", {"tiger": "tenon_tiger.plugin"}, files)
+    environment = {**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{tiger}"}
     written = subprocess.run(
         [sys.executable, "-c", "from tenon.cli import main; main()", "stubs", "--all"],
         env=environment,

@@ -78,6 +78,7 @@ def test_text_of_a_foreign_file_reaches_the_terminal_without_control_characters(
         environment.record(tmp_path, OWN)
 
 
+@pytest.mark.slow
 def test_a_run_records_its_plugins_and_refuses_a_rank_without_one(project):
     code = "import os\nif os.environ.get('PMI_RANK') == '1':\n    raise RuntimeError('no license')\n"
     project.install("mine", code)

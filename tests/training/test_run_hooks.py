@@ -169,7 +169,8 @@ def test_sections_that_are_wrong_are_refused(setting, message):
 STOPPING = ("--set", "epochs=9", "--set", "plugins.early_stopping.patience=2")
 
 
-@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
 def test_a_run_that_does_not_improve_stops_and_keeps_its_best_weights(project, ranks):
     import tenon
 
